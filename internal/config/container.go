@@ -1,0 +1,147 @@
+package config
+
+import (
+	"encoding/json"
+	"fmt"
+	"os"
+	"strings"
+)
+
+// Container is container.json: all that the runner is told. The host writes it by rename before each spawn; nothing else
+// configures the runner but TZ (design.md section 5). It holds no secret: Credential is a placeholder.
+type Container struct {
+	Provider             string               `json:"provider"`      // registry name, lower case; default "claude"
+	AssistantName        string               `json:"assistantName"` // identity in the system prompt
+	GroupName            string               `json:"groupName"`
+	AgentGroupID         string               `json:"agentGroupId"`
+	SessionID            string               `json:"sessionId"`
+	Incarnation          int64                `json:"incarnation"`
+	MaxMessagesPerPrompt int                  `json:"maxMessagesPerPrompt"` // 1 to 100; default 10
+	MCPServers           map[string]MCPServer `json:"mcpServers"`
+	Model                string               `json:"model"`
+	Effort               string               `json:"effort"` // low, medium, high, xhigh, max
+	Credential           Credential           `json:"credential"`
+	Relay                Relay                `json:"relay"`
+	// Programs maps a provider program (claude, codex, …) to its path inside.
+	Programs map[string]string `json:"programs"`
+}
+
+// MCPServer of container.json: stdio (Command) or streamable HTTP (URL).
+type MCPServer struct {
+	Command string            `json:"command,omitempty"`
+	Args    []string          `json:"args,omitempty"`
+	Env     map[string]string `json:"env,omitempty"`
+	URL     string            `json:"url,omitempty"`
+	Headers map[string]string `json:"headers,omitempty"`
+}
+
+// Credential is what the provider child gets instead of a key: of the same kind, worthless away from its socket.
+type Credential struct {
+	Kind        string `json:"kind,omitempty"` // api_key or oauth_token; empty: none
+	Placeholder string `json:"placeholder,omitempty"`
+}
+
+// Relay is where the runner listens for its children. In a sandbox with its own network it is 127.0.0.1:3128 without a
+// token; the process runtime uses a random port and a token, since other programs of the machine see the port.
+type Relay struct {
+	Listen string `json:"listen,omitempty"`
+	Token  string `json:"token,omitempty"`
+}
+
+// ReservedMCPServer is the name of the built-in tools; no setting may replace it (spec/runner.md W32).
+const ReservedMCPServer = "nanoclaw"
+
+// Limits of container.json.
+const (
+	DefaultProvider    = "claude"
+	DefaultMaxMessages = 10
+	maxMessages        = 100
+	maxContainerBytes  = 1 << 20
+	// RelayAddress is the relay's address wherever the sandbox has a network of its own.
+	RelayAddress = "127.0.0.1:3128"
+)
+
+// LoadContainer reads a container.json. A field of the wrong type, out of range or reserved falls back to its default and
+// is named in warnings; the rest of the file counts. A missing or unreadable file, or one that is not a JSON object,
+// is an error.
+func LoadContainer(path string) (c Container, warnings []string, err error) {
+	b, err := os.ReadFile(path)
+	if err != nil {
+		return Container{}, nil, fmt.Errorf("read container settings: %w", err)
+	}
+	if len(b) > maxContainerBytes {
+		return Container{}, nil, fmt.Errorf("read container settings %s: larger than %d bytes", path, maxContainerBytes)
+	}
+	var raw map[string]json.RawMessage
+	if err := json.Unmarshal(b, &raw); err != nil {
+		return Container{}, nil, fmt.Errorf("read container settings %s: not a JSON object: %w", path, err)
+	}
+	field := func(name string, into any) {
+		v, ok := raw[name]
+		if !ok || string(v) == "null" {
+			return
+		}
+		if err := json.Unmarshal(v, into); err != nil {
+			warnings = append(warnings, fmt.Sprintf("%s: %v; the default applies", name, err))
+		}
+	}
+	text := func(name string, into *string) {
+		var s string
+		field(name, &s)
+		*into = s
+	}
+	text("provider", &c.Provider)
+	text("assistantName", &c.AssistantName)
+	text("groupName", &c.GroupName)
+	text("agentGroupId", &c.AgentGroupID)
+	text("sessionId", &c.SessionID)
+	text("model", &c.Model)
+	text("effort", &c.Effort)
+	field("incarnation", &c.Incarnation)
+	field("maxMessagesPerPrompt", &c.MaxMessagesPerPrompt)
+	field("credential", &c.Credential)
+	field("relay", &c.Relay)
+	field("programs", &c.Programs)
+	var servers map[string]json.RawMessage
+	field("mcpServers", &servers)
+	c.MCPServers = map[string]MCPServer{}
+	for name, v := range servers {
+		var s MCPServer
+		switch err := json.Unmarshal(v, &s); {
+		case strings.EqualFold(name, ReservedMCPServer):
+			warnings = append(warnings, "mcpServers."+name+": the name is reserved for the built-in tools; ignored")
+		case err != nil:
+			warnings = append(warnings, fmt.Sprintf("mcpServers.%s: %v; ignored", name, err))
+		case (s.Command == "") == (s.URL == ""):
+			warnings = append(warnings, "mcpServers."+name+": give either command or url; ignored")
+		default:
+			c.MCPServers[name] = s
+		}
+	}
+	warnings = append(warnings, c.normalize()...)
+	return c, warnings, nil
+}
+
+func (c *Container) normalize() (warnings []string) {
+	if c.Provider = strings.ToLower(strings.TrimSpace(c.Provider)); c.Provider == "" {
+		c.Provider = DefaultProvider
+	}
+	switch n := c.MaxMessagesPerPrompt; {
+	case n == 0:
+		c.MaxMessagesPerPrompt = DefaultMaxMessages
+	case n < 0 || n > maxMessages:
+		warnings = append(warnings, fmt.Sprintf("maxMessagesPerPrompt: %d is not 1 to %d; %d applies", n, maxMessages, DefaultMaxMessages))
+		c.MaxMessagesPerPrompt = DefaultMaxMessages
+	}
+	switch c.Effort {
+	case "", "low", "medium", "high", "xhigh", "max":
+	default:
+		warnings = append(warnings, fmt.Sprintf("effort: %q is not one of low, medium, high, xhigh, max; the provider's default applies", c.Effort))
+		c.Effort = ""
+	}
+	if c.Incarnation < 0 {
+		warnings = append(warnings, "incarnation: negative; 0 applies")
+		c.Incarnation = 0
+	}
+	return warnings
+}
