@@ -1,0 +1,54 @@
+package store
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+
+	"nanoclaw/internal/id"
+)
+
+// AuditEntry is one act worth remembering: who did what to what. Detail is a JSON object without bodies and secrets.
+type AuditEntry struct {
+	At, Actor, Action, Subject string
+	Detail                     json.RawMessage
+}
+
+// Audit appends entries.
+func (s *Store) Audit(ctx context.Context, entries ...AuditEntry) error {
+	for _, e := range entries {
+		if e.At == "" {
+			e.At = s.stampNow()
+		}
+		if len(e.Detail) == 0 {
+			e.Detail = json.RawMessage("{}")
+		}
+		if _, err := s.w.ExecContext(ctx, `INSERT INTO audit (id, at, actor, action, subject, detail) VALUES (?, ?, ?, ?, ?, ?)`,
+			id.New("aud"), e.At, e.Actor, e.Action, e.Subject, string(e.Detail)); err != nil {
+			return fmt.Errorf("write audit entry %s: %w", e.Action, err)
+		}
+	}
+	return nil
+}
+
+// AuditTail lists the newest entries, oldest of them first.
+func (s *Store) AuditTail(ctx context.Context, limit int) ([]AuditEntry, error) {
+	rows, err := s.r.QueryContext(ctx, `SELECT at, actor, action, subject, detail FROM (SELECT * FROM audit ORDER BY id DESC LIMIT ?) ORDER BY id`, limit)
+	if err != nil {
+		return nil, fmt.Errorf("list audit entries: %w", err)
+	}
+	type row struct {
+		AuditEntry
+		detail string
+	}
+	all, err := collect(rows, "list audit entries", func(r *row) []any { return []any{&r.At, &r.Actor, &r.Action, &r.Subject, &r.detail} })
+	if err != nil {
+		return nil, err
+	}
+	out := make([]AuditEntry, len(all))
+	for i, r := range all {
+		r.AuditEntry.Detail = json.RawMessage(r.detail)
+		out[i] = r.AuditEntry
+	}
+	return out, nil
+}

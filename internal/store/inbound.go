@@ -1,0 +1,148 @@
+package store
+
+import (
+	"context"
+	"database/sql"
+	"fmt"
+	"time"
+
+	"nanoclaw/internal/channel"
+	"nanoclaw/internal/id"
+	"nanoclaw/internal/mailbox"
+)
+
+// Message is one received message for one agent: the dedupe row, and the state it ends in (P2).
+type Message struct {
+	Instance, PlatformID, ThreadID, PlatformMessageID string
+
+	AgentGroupID id.AgentGroup
+	RowID        string // in the session's inbox
+	SessionID    id.Session
+	Trigger      bool // false: stored as context; it ends at once
+	State        channel.SettleState
+	Reason       string
+}
+
+// Seen reports whether every given message is stored already: the quick answer to a re-delivered event.
+func (s *Store) Seen(ctx context.Context, instance, platformID, platformMessageID string, group id.AgentGroup) (bool, error) {
+	var n int
+	err := s.r.QueryRowContext(ctx, `SELECT COUNT(*) FROM inbound_messages WHERE instance = ? AND platform_id = ? AND platform_message_id = ?
+		AND agent_group_id = ?`, instance, platformID, platformMessageID, group).Scan(&n)
+	if err != nil {
+		return false, fmt.Errorf("look for message %s: %w", platformMessageID, err)
+	}
+	return n > 0, nil
+}
+
+// Accept is the second step of P1: the dedupe rows and the due time of their sessions, in one transaction, after the rows
+// are in the inboxes. Repeating it changes nothing.
+func (s *Store) Accept(ctx context.Context, messages []Message) error {
+	return s.tx(ctx, "accept message", func(tx *sql.Tx) error {
+		now := s.stampNow()
+		for _, m := range messages {
+			state, final := "pending", sql.NullString{}
+			if !m.Trigger {
+				state = "context"
+			}
+			if _, err := tx.ExecContext(ctx, `INSERT INTO inbound_messages (instance, platform_id, platform_message_id, agent_group_id, row_id,
+				session_id, thread_id, state, received_at, final_at) VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?) ON CONFLICT DO NOTHING`,
+				m.Instance, m.PlatformID, m.PlatformMessageID, m.AgentGroupID, m.RowID, m.SessionID, m.ThreadID, state, now, final); err != nil {
+				return err
+			}
+			if !m.Trigger {
+				continue
+			}
+			if _, err := tx.ExecContext(ctx, `INSERT INTO session_due (session_id, due_at) VALUES (?, ?)
+				ON CONFLICT (session_id) DO UPDATE SET due_at = MIN(due_at, excluded.due_at)`, m.SessionID, now); err != nil {
+				return err
+			}
+			if _, err := tx.ExecContext(ctx, `UPDATE sessions SET last_active = ? WHERE id = ?`, now, m.SessionID); err != nil {
+				return err
+			}
+		}
+		return nil
+	})
+}
+
+const messageColumns = `instance, platform_id, thread_id, platform_message_id, agent_group_id, row_id, session_id, state, reason`
+
+func (m *Message) fields() []any {
+	return []any{&m.Instance, &m.PlatformID, &m.ThreadID, &m.PlatformMessageID, &m.AgentGroupID, &m.RowID, &m.SessionID, &m.State, &m.Reason}
+}
+
+// MessageByRow finds a message by its row in the inbox; ErrNotFound for rows that are no chat messages.
+func (s *Store) MessageByRow(ctx context.Context, rowID string) (Message, error) {
+	var m Message
+	err := s.r.QueryRowContext(ctx, `SELECT `+messageColumns+` FROM inbound_messages WHERE row_id = ?`, rowID).Scan(m.fields()...)
+	return m, found(err, "message "+rowID)
+}
+
+// PendingMessages of a session: those without an end state.
+func (s *Store) PendingMessages(ctx context.Context, session id.Session) ([]Message, error) {
+	rows, err := s.r.QueryContext(ctx, `SELECT `+messageColumns+` FROM inbound_messages WHERE session_id = ? AND state = 'pending'
+		ORDER BY received_at`, session)
+	if err != nil {
+		return nil, fmt.Errorf("list pending messages: %w", err)
+	}
+	return collect(rows, "list pending messages", (*Message).fields)
+}
+
+// Unsettled lists messages whose end state was not yet told to their adapter, oldest first.
+func (s *Store) Unsettled(ctx context.Context, limit int) ([]Message, error) {
+	rows, err := s.r.QueryContext(ctx, `SELECT `+messageColumns+` FROM inbound_messages WHERE final_at IS NOT NULL AND settled_at IS NULL
+		ORDER BY final_at LIMIT ?`, limit)
+	if err != nil {
+		return nil, fmt.Errorf("list unsettled messages: %w", err)
+	}
+	return collect(rows, "list unsettled messages", (*Message).fields)
+}
+
+// MarkSettled notes that the adapter was told.
+func (s *Store) MarkSettled(ctx context.Context, rowID string) error {
+	if _, err := s.w.ExecContext(ctx, `UPDATE inbound_messages SET settled_at = ? WHERE row_id = ? AND settled_at IS NULL`, s.stampNow(), rowID); err != nil {
+		return fmt.Errorf("note settlement of %s: %w", rowID, err)
+	}
+	return nil
+}
+
+// End is the end state of an inbox row.
+type End struct {
+	RowID  string
+	State  channel.SettleState
+	Reason string
+}
+
+func endMessages(ctx context.Context, tx *sql.Tx, ends []End, now string) error {
+	for _, e := range ends {
+		if _, err := tx.ExecContext(ctx, `UPDATE inbound_messages SET state = ?, reason = ?, final_at = ? WHERE row_id = ? AND state = 'pending'`,
+			e.State, e.Reason, now, e.RowID); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// Prune deletes what is final and older than before: messages, ledger rows and audit entries. It returns how many rows went.
+func (s *Store) Prune(ctx context.Context, before time.Time) (int64, error) {
+	var total int64
+	err := s.tx(ctx, "prune", func(tx *sql.Tx) error {
+		at := mailbox.FormatTime(before)
+		for _, q := range []string{
+			`DELETE FROM inbound_messages WHERE settled_at IS NOT NULL AND settled_at < ?`,
+			`DELETE FROM ledger WHERE state IN ('sent', 'refused', 'no-route', 'dead') AND updated_at < ?`,
+			`DELETE FROM audit WHERE at < ?`,
+		} {
+			r, err := tx.ExecContext(ctx, q, at)
+			if err != nil {
+				return err
+			}
+			n, err := r.RowsAffected()
+			if err != nil {
+				return err
+			}
+			total += n
+		}
+		return nil
+	})
+	return total, err
+}

@@ -1,0 +1,197 @@
+package store
+
+import (
+	"context"
+	"database/sql"
+	"encoding/json"
+	"fmt"
+	"time"
+
+	"nanoclaw/internal/id"
+)
+
+// LedgerState of an outbound row (design.md section 8).
+type LedgerState string
+
+// Ledger states. sent, refused, no-route and dead are final.
+const (
+	Queued  LedgerState = "queued"
+	Sending LedgerState = "sending"
+	Sent    LedgerState = "sent"
+	Retry   LedgerState = "retry"
+	Refused LedgerState = "refused"
+	NoRoute LedgerState = "no-route"
+	Unknown LedgerState = "unknown"
+	Dead    LedgerState = "dead"
+)
+
+// Final reports whether nothing more happens to the row.
+func (s LedgerState) Final() bool {
+	return s == Sent || s == Refused || s == NoRoute || s == Dead
+}
+
+// Destination of a ledger row: the unit of order.
+type Destination struct{ Instance, PlatformID, ThreadID string }
+
+// Ledger is one outbound row on its way: a copy of the content as it was taken over.
+type Ledger struct {
+	ID         id.Ledger
+	SessionID  id.Session // empty for words of the host itself
+	OutboundID string
+	Seq        int64
+	Destination
+	Kind              string // chat, system, task_log, notice
+	Content           json.RawMessage
+	ReplyTo           string // platform message id
+	Exchange          string
+	Fallback          bool
+	State             LedgerState
+	Tries             int
+	Unknowns          int
+	Marked            bool
+	NotBefore         time.Time
+	PlatformMessageID string
+	Reason            string
+	CreatedAt         time.Time
+}
+
+const ledgerColumns = `id, COALESCE(session_id, ''), outbound_id, seq, instance, platform_id, thread_id, kind, content, reply_to, exchange,
+	fallback, state, tries, unknowns, marked, not_before, platform_message_id, reason, created_at`
+
+type ledgerRow struct {
+	Ledger
+	content            string
+	notBefore, created sql.NullString
+}
+
+func (v *ledgerRow) fields() []any {
+	return []any{&v.ID, &v.SessionID, &v.OutboundID, &v.Seq, &v.Instance, &v.PlatformID, &v.ThreadID, &v.Kind, &v.content, &v.ReplyTo, &v.Exchange,
+		&v.Fallback, &v.State, &v.Tries, &v.Unknowns, &v.Marked, &v.notBefore, &v.PlatformMessageID, &v.Reason, &v.created}
+}
+
+func ledgerRows(rows *sql.Rows, what string) ([]Ledger, error) {
+	all, err := collect(rows, what, (*ledgerRow).fields)
+	if err != nil {
+		return nil, err
+	}
+	out := make([]Ledger, len(all))
+	for i, v := range all {
+		v.Content, v.NotBefore, v.CreatedAt = json.RawMessage(v.content), instant(v.notBefore), instant(v.created)
+		out[i] = v.Ledger
+	}
+	return out, nil
+}
+
+// Ingest is what one look at a session's outbox brings into the centre.
+type Ingest struct {
+	Session     id.Session
+	OutboundSeq int64 // new cursor
+	AckChange   int64 // new cursor
+	Rows        []Ledger
+	Ends        []End
+}
+
+// Ingest takes outbound rows, the ends of messages and the cursors over, in one transaction. It is idempotent by (session,
+// outbound id). It returns the rows that are new, with their creation time.
+func (s *Store) Ingest(ctx context.Context, in Ingest) (fresh []Ledger, err error) {
+	err = s.tx(ctx, "take over outbound rows", func(tx *sql.Tx) error {
+		fresh = fresh[:0]
+		at := s.now()
+		now := s.stampNow()
+		for _, v := range in.Rows {
+			added, err := insertLedger(ctx, tx, v, now)
+			if err != nil {
+				return err
+			}
+			if added {
+				v.CreatedAt = at
+				fresh = append(fresh, v)
+			}
+		}
+		if err := endMessages(ctx, tx, in.Ends, now); err != nil {
+			return err
+		}
+		if in.Session == "" {
+			return nil
+		}
+		_, err := tx.ExecContext(ctx, `UPDATE sessions SET outbound_seq = MAX(outbound_seq, ?), ack_change = MAX(ack_change, ?) WHERE id = ?`,
+			in.OutboundSeq, in.AckChange, in.Session)
+		return err
+	})
+	return fresh, err
+}
+
+func insertLedger(ctx context.Context, tx *sql.Tx, v Ledger, now string) (bool, error) {
+	r, err := tx.ExecContext(ctx, `INSERT INTO ledger (id, session_id, outbound_id, seq, instance, platform_id, thread_id, kind, content, reply_to,
+		exchange, fallback, state, not_before, reason, created_at, updated_at) VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)
+		ON CONFLICT DO NOTHING`, v.ID, null(string(v.SessionID)), v.OutboundID, v.Seq, v.Instance, v.PlatformID, v.ThreadID, v.Kind,
+		string(v.Content), v.ReplyTo, v.Exchange, v.Fallback, v.State, stamp(v.NotBefore), v.Reason, now, now)
+	if err != nil {
+		return false, err
+	}
+	n, err := r.RowsAffected()
+	return n == 1, err
+}
+
+// OpenLedger lists every row that is not final, in order per destination: what a starting host goes on with.
+func (s *Store) OpenLedger(ctx context.Context) ([]Ledger, error) {
+	rows, err := s.r.QueryContext(ctx, `SELECT `+ledgerColumns+` FROM ledger WHERE state IN ('queued', 'sending', 'retry', 'unknown')
+		ORDER BY instance, platform_id, thread_id, id`)
+	if err != nil {
+		return nil, fmt.Errorf("list open deliveries: %w", err)
+	}
+	return ledgerRows(rows, "list open deliveries")
+}
+
+// Answered reports whether the exchange has a row of the model's own words on its way or delivered.
+func (s *Store) Answered(ctx context.Context, session id.Session, exchange string) (bool, error) {
+	var n int
+	err := s.r.QueryRowContext(ctx, `SELECT COUNT(*) FROM ledger WHERE session_id = ? AND exchange = ? AND exchange <> '' AND kind = 'chat'`,
+		session, exchange).Scan(&n)
+	if err != nil {
+		return false, fmt.Errorf("look for answers of exchange %s: %w", exchange, err)
+	}
+	return n > 0, nil
+}
+
+// UpdateLedger writes the row's state, counters, mark, due time, platform id and reason. A final row is never changed.
+func (s *Store) UpdateLedger(ctx context.Context, v Ledger) error {
+	_, err := s.w.ExecContext(ctx, `UPDATE ledger SET state = ?, tries = ?, unknowns = ?, marked = ?, not_before = ?, platform_message_id = ?,
+		reason = ?, updated_at = ? WHERE id = ? AND state IN ('queued', 'sending', 'retry', 'unknown')`,
+		v.State, v.Tries, v.Unknowns, v.Marked, stamp(v.NotBefore), v.PlatformMessageID, v.Reason, s.stampNow(), v.ID)
+	if err != nil {
+		return fmt.Errorf("note state of delivery %s: %w", v.ID, err)
+	}
+	return nil
+}
+
+// Unprojected lists final rows of a session that its inbox does not know yet, at most limit.
+func (s *Store) Unprojected(ctx context.Context, session id.Session, limit int) ([]Ledger, error) {
+	rows, err := s.r.QueryContext(ctx, `SELECT `+ledgerColumns+` FROM ledger WHERE session_id = ? AND projected = 0
+		AND state IN ('sent', 'refused', 'no-route', 'dead') LIMIT ?`, session, limit)
+	if err != nil {
+		return nil, fmt.Errorf("list outcomes to project: %w", err)
+	}
+	return ledgerRows(rows, "list outcomes to project")
+}
+
+// MarkProjected notes that the inbox knows the outcomes.
+func (s *Store) MarkProjected(ctx context.Context, rows []Ledger) error {
+	return s.tx(ctx, "note projection", func(tx *sql.Tx) error {
+		for _, v := range rows {
+			if _, err := tx.ExecContext(ctx, `UPDATE ledger SET projected = 1 WHERE id = ?`, v.ID); err != nil {
+				return err
+			}
+		}
+		return nil
+	})
+}
+
+// Ledgers lists the rows of a session in order, newest last, at most limit: for people and tests.
+func (s *Store) Ledgers(ctx context.Context, session id.Session, limit int) ([]Ledger, error) {
+	rows, err := s.r.QueryContext(ctx, `SELECT `+ledgerColumns+` FROM (SELECT * FROM ledger WHERE session_id = ? ORDER BY id DESC LIMIT ?) ORDER BY id`, session, limit)
+	if err != nil {
+		return nil, fmt.Errorf("list deliveries: %w", err)
+	}
+	return ledgerRows(rows, "list deliveries")
+}

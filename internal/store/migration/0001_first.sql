@@ -1,0 +1,158 @@
+CREATE TABLE users (
+  id           TEXT PRIMARY KEY CHECK (id LIKE '%:%'),
+  display_name TEXT NOT NULL DEFAULT '',
+  created_at   TEXT NOT NULL
+);
+
+CREATE TABLE agent_groups (
+  id         TEXT PRIMARY KEY,
+  name       TEXT NOT NULL,
+  folder     TEXT NOT NULL UNIQUE,
+  created_at TEXT NOT NULL
+);
+
+CREATE TABLE container_configs (
+  agent_group_id TEXT PRIMARY KEY REFERENCES agent_groups (id),
+  provider       TEXT NOT NULL,
+  model          TEXT NOT NULL DEFAULT '',
+  effort         TEXT NOT NULL DEFAULT '' CHECK (effort IN ('', 'low', 'medium', 'high', 'xhigh', 'max')),
+  assistant_name TEXT NOT NULL DEFAULT '',
+  max_messages   INTEGER NOT NULL DEFAULT 10 CHECK (max_messages BETWEEN 1 AND 100),
+  updated_at     TEXT NOT NULL
+);
+
+CREATE TABLE user_roles (
+  user_id        TEXT NOT NULL REFERENCES users (id),
+  role           TEXT NOT NULL CHECK (role IN ('owner', 'admin')),
+  agent_group_id TEXT NOT NULL DEFAULT '',
+  created_at     TEXT NOT NULL,
+  PRIMARY KEY (user_id, role, agent_group_id),
+  CHECK (role <> 'owner' OR agent_group_id = '')
+);
+
+CREATE TABLE messaging_groups (
+  id                    TEXT PRIMARY KEY,
+  channel_type          TEXT NOT NULL,
+  instance              TEXT NOT NULL,
+  platform_id           TEXT NOT NULL,
+  name                  TEXT NOT NULL DEFAULT '',
+  is_group              INTEGER NOT NULL DEFAULT 0 CHECK (is_group IN (0, 1)),
+  unknown_sender_policy TEXT NOT NULL DEFAULT 'strict'
+                        CHECK (unknown_sender_policy IN ('strict', 'request_approval', 'decline_notify', 'public')),
+  created_at            TEXT NOT NULL,
+  UNIQUE (instance, platform_id)
+);
+
+CREATE TABLE wirings (
+  id                     TEXT PRIMARY KEY,
+  messaging_group_id     TEXT NOT NULL REFERENCES messaging_groups (id),
+  agent_group_id         TEXT NOT NULL REFERENCES agent_groups (id),
+  engage_mode            TEXT NOT NULL CHECK (engage_mode IN ('pattern', 'mention', 'mention-sticky')),
+  engage_pattern         TEXT NOT NULL DEFAULT '.',
+  sender_scope           TEXT NOT NULL DEFAULT 'all' CHECK (sender_scope IN ('all', 'known')),
+  ignored_message_policy TEXT NOT NULL DEFAULT 'drop' CHECK (ignored_message_policy IN ('drop', 'accumulate')),
+  session_mode           TEXT NOT NULL DEFAULT 'shared' CHECK (session_mode IN ('shared', 'per-thread', 'agent-shared')),
+  priority               INTEGER NOT NULL DEFAULT 0,
+  created_at             TEXT NOT NULL,
+  UNIQUE (messaging_group_id, agent_group_id)
+);
+
+CREATE TABLE destinations (
+  agent_group_id     TEXT NOT NULL REFERENCES agent_groups (id),
+  name               TEXT NOT NULL,
+  display_name       TEXT NOT NULL DEFAULT '',
+  messaging_group_id TEXT REFERENCES messaging_groups (id),
+  target_group_id    TEXT REFERENCES agent_groups (id),
+  created_at         TEXT NOT NULL,
+  PRIMARY KEY (agent_group_id, name),
+  CHECK ((messaging_group_id IS NULL) <> (target_group_id IS NULL))
+);
+
+CREATE TABLE sessions (
+  id                 TEXT PRIMARY KEY,
+  session_key        TEXT NOT NULL UNIQUE,
+  agent_group_id     TEXT NOT NULL REFERENCES agent_groups (id),
+  messaging_group_id TEXT REFERENCES messaging_groups (id),
+  thread_id          TEXT NOT NULL DEFAULT '',
+  status             TEXT NOT NULL DEFAULT 'active' CHECK (status IN ('active', 'closed')),
+  incarnation        INTEGER NOT NULL DEFAULT 0,
+  outbound_seq       INTEGER NOT NULL DEFAULT 0,
+  ack_change         INTEGER NOT NULL DEFAULT 0,
+  created_at         TEXT NOT NULL,
+  last_active        TEXT NOT NULL
+);
+
+CREATE TABLE session_due (
+  session_id TEXT PRIMARY KEY REFERENCES sessions (id),
+  due_at     TEXT NOT NULL
+);
+CREATE INDEX session_due_at ON session_due (due_at);
+
+CREATE TABLE inbound_messages (
+  instance            TEXT NOT NULL,
+  platform_id         TEXT NOT NULL,
+  platform_message_id TEXT NOT NULL,
+  agent_group_id      TEXT NOT NULL,
+  row_id              TEXT NOT NULL UNIQUE,
+  session_id          TEXT NOT NULL REFERENCES sessions (id),
+  thread_id           TEXT NOT NULL DEFAULT '',
+  state               TEXT NOT NULL DEFAULT 'pending'
+                      CHECK (state IN ('pending', 'context', 'answered', 'silent', 'failed', 'refused', 'dead')),
+  reason              TEXT NOT NULL DEFAULT '',
+  received_at         TEXT NOT NULL,
+  final_at            TEXT,
+  settled_at          TEXT,
+  PRIMARY KEY (instance, platform_id, platform_message_id, agent_group_id)
+);
+CREATE INDEX inbound_messages_unsettled ON inbound_messages (final_at) WHERE final_at IS NOT NULL AND settled_at IS NULL;
+CREATE INDEX inbound_messages_settled ON inbound_messages (settled_at) WHERE settled_at IS NOT NULL;
+CREATE INDEX inbound_messages_pending ON inbound_messages (session_id) WHERE state = 'pending';
+
+CREATE TABLE ledger (
+  id                  TEXT PRIMARY KEY,
+  session_id          TEXT REFERENCES sessions (id),
+  outbound_id         TEXT NOT NULL,
+  seq                 INTEGER NOT NULL,
+  instance            TEXT NOT NULL,
+  platform_id         TEXT NOT NULL,
+  thread_id           TEXT NOT NULL DEFAULT '',
+  kind                TEXT NOT NULL CHECK (kind IN ('chat', 'system', 'task_log', 'notice')),
+  content             TEXT NOT NULL,
+  reply_to            TEXT NOT NULL DEFAULT '',
+  exchange            TEXT NOT NULL DEFAULT '',
+  fallback            INTEGER NOT NULL DEFAULT 0 CHECK (fallback IN (0, 1)),
+  state               TEXT NOT NULL
+                      CHECK (state IN ('queued', 'sending', 'sent', 'retry', 'refused', 'no-route', 'unknown', 'dead')),
+  tries               INTEGER NOT NULL DEFAULT 0,
+  unknowns            INTEGER NOT NULL DEFAULT 0,
+  marked              INTEGER NOT NULL DEFAULT 0 CHECK (marked IN (0, 1)),
+  not_before          TEXT,
+  platform_message_id TEXT NOT NULL DEFAULT '',
+  reason              TEXT NOT NULL DEFAULT '',
+  projected           INTEGER NOT NULL DEFAULT 0 CHECK (projected IN (0, 1)),
+  created_at          TEXT NOT NULL,
+  updated_at          TEXT NOT NULL,
+  UNIQUE (session_id, outbound_id)
+);
+CREATE INDEX ledger_open ON ledger (instance, platform_id, thread_id, id) WHERE state IN ('queued', 'sending', 'retry', 'unknown');
+CREATE INDEX ledger_exchange ON ledger (session_id, exchange) WHERE exchange <> '';
+CREATE INDEX ledger_unprojected ON ledger (session_id)
+  WHERE projected = 0 AND state IN ('sent', 'refused', 'no-route', 'dead');
+CREATE INDEX ledger_closed ON ledger (updated_at) WHERE state IN ('sent', 'refused', 'no-route', 'dead');
+
+CREATE TABLE kv (
+  scope TEXT NOT NULL,
+  key   TEXT NOT NULL,
+  value TEXT NOT NULL,
+  PRIMARY KEY (scope, key)
+) WITHOUT ROWID;
+
+CREATE TABLE audit (
+  id      TEXT PRIMARY KEY,
+  at      TEXT NOT NULL,
+  actor   TEXT NOT NULL,
+  action  TEXT NOT NULL,
+  subject TEXT NOT NULL,
+  detail  TEXT NOT NULL DEFAULT '{}'
+);
+CREATE INDEX audit_at ON audit (at);

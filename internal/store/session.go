@@ -1,0 +1,133 @@
+package store
+
+import (
+	"context"
+	"database/sql"
+	"fmt"
+	"time"
+
+	"nanoclaw/internal/id"
+	"nanoclaw/internal/mailbox"
+)
+
+// Session is one conversation of one agent group.
+type Session struct {
+	ID               id.Session
+	Key              string
+	AgentGroupID     id.AgentGroup
+	MessagingGroupID id.MessagingGroup // empty without a chat
+	ThreadID         string
+	Incarnation      int64
+	OutboundSeq      int64 // outbound rows up to here are in the ledger
+	AckChange        int64 // acks up to here are applied
+}
+
+const sessionColumns = `id, session_key, agent_group_id, COALESCE(messaging_group_id, ''), thread_id, incarnation, outbound_seq, ack_change`
+
+func (v *Session) fields() []any {
+	return []any{&v.ID, &v.Key, &v.AgentGroupID, &v.MessagingGroupID, &v.ThreadID, &v.Incarnation, &v.OutboundSeq, &v.AckChange}
+}
+
+// ResolveSession returns the active session of a key and makes it when there is none, so that two concurrent messages
+// cannot make two (spec/host.md section 2.6).
+func (s *Store) ResolveSession(ctx context.Context, key string, group id.AgentGroup, chat id.MessagingGroup, thread string) (Session, error) {
+	if v, err := s.sessionByKey(ctx, key); err == nil {
+		return v, nil
+	}
+	err := s.tx(ctx, "create session", func(tx *sql.Tx) error {
+		now := s.stampNow()
+		_, err := tx.ExecContext(ctx, `INSERT INTO sessions (id, session_key, agent_group_id, messaging_group_id, thread_id, created_at, last_active)
+			VALUES (?, ?, ?, ?, ?, ?, ?) ON CONFLICT (session_key) DO NOTHING`, id.New(id.PrefixSession), key, group, null(string(chat)), thread, now, now)
+		return err
+	})
+	if err != nil {
+		return Session{}, err
+	}
+	return s.sessionByKey(ctx, key)
+}
+
+func (s *Store) sessionByKey(ctx context.Context, key string) (Session, error) {
+	var v Session
+	err := s.r.QueryRowContext(ctx, `SELECT `+sessionColumns+` FROM sessions WHERE session_key = ? AND status = 'active'`, key).Scan(v.fields()...)
+	return v, found(err, "session of "+key)
+}
+
+// Session by id; ErrNotFound.
+func (s *Store) Session(ctx context.Context, session id.Session) (Session, error) {
+	var v Session
+	err := s.r.QueryRowContext(ctx, `SELECT `+sessionColumns+` FROM sessions WHERE id = ? AND status = 'active'`, session).Scan(v.fields()...)
+	return v, found(err, "session "+string(session))
+}
+
+// Sessions lists active sessions behind after in id order, at most limit: a page of a walk.
+func (s *Store) Sessions(ctx context.Context, after id.Session, limit int) ([]Session, error) {
+	rows, err := s.r.QueryContext(ctx, `SELECT `+sessionColumns+` FROM sessions WHERE id > ? AND status = 'active' ORDER BY id LIMIT ?`, after, limit)
+	if err != nil {
+		return nil, fmt.Errorf("list sessions: %w", err)
+	}
+	return collect(rows, "list sessions", (*Session).fields)
+}
+
+// NextIncarnation gives the number of the session's next spawn.
+func (s *Store) NextIncarnation(ctx context.Context, session id.Session) (int64, error) {
+	var n int64
+	err := s.w.QueryRowContext(ctx, `UPDATE sessions SET incarnation = incarnation + 1 WHERE id = ? RETURNING incarnation`, session).Scan(&n)
+	return n, found(err, "session "+string(session))
+}
+
+// SetDue says when the session has to be looked at next; the zero time says never.
+func (s *Store) SetDue(ctx context.Context, session id.Session, at time.Time) error {
+	var err error
+	if at.IsZero() {
+		_, err = s.w.ExecContext(ctx, `DELETE FROM session_due WHERE session_id = ?`, session)
+	} else {
+		_, err = s.w.ExecContext(ctx, `INSERT INTO session_due (session_id, due_at) VALUES (?, ?)
+			ON CONFLICT (session_id) DO UPDATE SET due_at = excluded.due_at`, session, mailbox.FormatTime(at))
+	}
+	if err != nil {
+		return fmt.Errorf("set due time of session %s: %w", session, err)
+	}
+	return nil
+}
+
+// Due lists sessions due at or before now, earliest first, and when the next one after them is due (zero: none).
+func (s *Store) Due(ctx context.Context, now time.Time, limit int) (due []id.Session, next time.Time, err error) {
+	rows, err := s.r.QueryContext(ctx, `SELECT session_id, due_at FROM session_due ORDER BY due_at LIMIT ?`, limit)
+	if err != nil {
+		return nil, time.Time{}, fmt.Errorf("list due sessions: %w", err)
+	}
+	type entry struct {
+		session id.Session
+		at      sql.NullString
+	}
+	all, err := collect(rows, "list due sessions", func(e *entry) []any { return []any{&e.session, &e.at} })
+	if err != nil {
+		return nil, time.Time{}, err
+	}
+	for _, e := range all {
+		if at := instant(e.at); at.After(now) {
+			return due, at, nil
+		}
+		due = append(due, e.session)
+	}
+	return due, time.Time{}, nil
+}
+
+// Counts of a home for `status`.
+type Counts struct {
+	Sessions, DueSessions, OpenLedger, DeadLedger, PendingMessages int64
+}
+
+// Counts reads the figures of `status`.
+func (s *Store) Counts(ctx context.Context) (Counts, error) {
+	var c Counts
+	err := s.r.QueryRowContext(ctx, `SELECT (SELECT COUNT(*) FROM sessions WHERE status = 'active'), (SELECT COUNT(*) FROM session_due),
+		(SELECT COUNT(*) FROM ledger WHERE state IN ('queued', 'sending', 'retry', 'unknown')),
+		(SELECT COUNT(*) FROM ledger WHERE state IN ('dead', 'refused', 'no-route')),
+		(SELECT COUNT(*) FROM inbound_messages WHERE state = 'pending')`).
+		Scan(&c.Sessions, &c.DueSessions, &c.OpenLedger, &c.DeadLedger, &c.PendingMessages)
+	if err != nil {
+		return Counts{}, fmt.Errorf("count: %w", err)
+	}
+	return c, nil
+}
