@@ -136,7 +136,7 @@ func insertLedger(ctx context.Context, tx *sql.Tx, v Ledger, now string) (bool, 
 // OpenLedger lists every row that is not final, in order per destination: what a starting host goes on with.
 func (s *Store) OpenLedger(ctx context.Context) ([]Ledger, error) {
 	rows, err := s.r.QueryContext(ctx, `SELECT `+ledgerColumns+` FROM ledger WHERE state IN ('queued', 'sending', 'retry', 'unknown')
-		ORDER BY instance, platform_id, thread_id, id`)
+		ORDER BY instance, platform_id, thread_id, ord`)
 	if err != nil {
 		return nil, fmt.Errorf("list open deliveries: %w", err)
 	}
@@ -189,7 +189,7 @@ func (s *Store) MarkProjected(ctx context.Context, rows []Ledger) error {
 
 // Ledgers lists the rows of a session in order, newest last, at most limit: for people and tests.
 func (s *Store) Ledgers(ctx context.Context, session id.Session, limit int) ([]Ledger, error) {
-	rows, err := s.r.QueryContext(ctx, `SELECT `+ledgerColumns+` FROM (SELECT * FROM ledger WHERE session_id = ? ORDER BY id DESC LIMIT ?) ORDER BY id`, session, limit)
+	rows, err := s.r.QueryContext(ctx, `SELECT `+ledgerColumns+` FROM (SELECT * FROM ledger WHERE session_id = ? ORDER BY ord DESC LIMIT ?) ORDER BY ord`, session, limit)
 	if err != nil {
 		return nil, fmt.Errorf("list deliveries: %w", err)
 	}

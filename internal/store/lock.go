@@ -44,9 +44,10 @@ func AcquireLock(home, version string) (*Lock, error) {
 	if err != nil {
 		return nil, fmt.Errorf("lock home: %w", err)
 	}
-	if err := unix.Flock(int(f.Fd()), unix.LOCK_EX|unix.LOCK_NB); err != nil {
+	whole := unix.Flock_t{Type: unix.F_WRLCK, Whence: io.SeekStart}
+	if err := unix.FcntlFlock(f.Fd(), unix.F_OFD_SETLK, &whole); err != nil {
 		defer func() { _ = f.Close() }()
-		if errors.Is(err, unix.EWOULDBLOCK) {
+		if errors.Is(err, unix.EAGAIN) || errors.Is(err, unix.EACCES) {
 			return nil, &LockedError{Owner: readOwner(f)}
 		}
 		return nil, fmt.Errorf("lock home: %w", err)
@@ -64,14 +65,16 @@ func AcquireLock(home, version string) (*Lock, error) {
 	return &Lock{f}, nil
 }
 
-// LockOwner reads who holds the lock of a home; ok is false when nobody does.
+// LockOwner reads who holds the lock of a home; ok is false when nobody does. It takes no lock itself, so it never keeps a
+// starting host away.
 func LockOwner(home string) (o Owner, ok bool) {
 	f, err := os.Open(filepath.Join(home, lockName))
 	if err != nil {
 		return Owner{}, false
 	}
 	defer func() { _ = f.Close() }()
-	if unix.Flock(int(f.Fd()), unix.LOCK_SH|unix.LOCK_NB) == nil {
+	probe := unix.Flock_t{Type: unix.F_WRLCK, Whence: io.SeekStart}
+	if unix.FcntlFlock(f.Fd(), unix.F_OFD_GETLK, &probe) != nil || probe.Type == unix.F_UNLCK {
 		return Owner{}, false
 	}
 	return readOwner(f), true

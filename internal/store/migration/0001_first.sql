@@ -109,7 +109,8 @@ CREATE INDEX inbound_messages_settled ON inbound_messages (settled_at) WHERE set
 CREATE INDEX inbound_messages_pending ON inbound_messages (session_id) WHERE state = 'pending';
 
 CREATE TABLE ledger (
-  id                  TEXT PRIMARY KEY,
+  ord                 INTEGER PRIMARY KEY,
+  id                  TEXT NOT NULL UNIQUE,
   session_id          TEXT REFERENCES sessions (id),
   outbound_id         TEXT NOT NULL,
   seq                 INTEGER NOT NULL,
@@ -134,7 +135,7 @@ CREATE TABLE ledger (
   updated_at          TEXT NOT NULL,
   UNIQUE (session_id, outbound_id)
 );
-CREATE INDEX ledger_open ON ledger (instance, platform_id, thread_id, id) WHERE state IN ('queued', 'sending', 'retry', 'unknown');
+CREATE INDEX ledger_open ON ledger (instance, platform_id, thread_id, ord) WHERE state IN ('queued', 'sending', 'retry', 'unknown');
 CREATE INDEX ledger_exchange ON ledger (session_id, exchange) WHERE exchange <> '';
 CREATE INDEX ledger_unprojected ON ledger (session_id)
   WHERE projected = 0 AND state IN ('sent', 'refused', 'no-route', 'dead');
