@@ -1,0 +1,219 @@
+package delivery
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"math/rand/v2"
+	"strings"
+	"time"
+
+	"nanoclaw/internal/channel"
+	"nanoclaw/internal/crashpoint"
+	"nanoclaw/internal/mailbox"
+	"nanoclaw/internal/obs"
+	"nanoclaw/internal/store"
+)
+
+// deliver brings one row to a final state, or leaves it open when ctx ends: rows behind it wait (P5).
+func (s *Service) deliver(ctx context.Context, row *store.Ledger) {
+	adapter, ok := s.opt.Adapters[row.Instance]
+	if !ok {
+		s.finish(ctx, row, store.NoRoute, "no channel named "+row.Instance+" is configured")
+		return
+	}
+	op, err := operation(row)
+	if err != nil {
+		s.finish(ctx, row, store.Refused, err.Error())
+		return
+	}
+	if row.State == store.Unknown && !s.again(ctx, row, adapter.Info().Caps.Idempotent, "the host ended while the message was on its way") {
+		return
+	}
+	for !row.State.Final() {
+		if !s.waitUntil(ctx, row.NotBefore) {
+			return
+		}
+		if !s.attempt(ctx, adapter, row, op) {
+			return
+		}
+	}
+}
+
+// attempt makes one try. It returns false when the row must be left as it is.
+func (s *Service) attempt(ctx context.Context, adapter channel.Adapter, row *store.Ledger, op channel.Op) bool {
+	op.Marked = row.Marked
+	crashpoint.Hit("host.sending.before")
+	row.State = store.Sending
+	if err := s.opt.Store.UpdateLedger(ctx, *row); err != nil {
+		s.log.Error("a delivery waits: its state cannot be written", obs.KeyLedger, string(row.ID), obs.Error(err))
+		row.NotBefore = s.opt.Now().Add(offlinePause)
+		return ctx.Err() == nil
+	}
+	crashpoint.Hit("host.sending")
+	out, cancel := context.WithTimeout(context.WithoutCancel(ctx), deliverTimeout)
+	receipt, err := adapter.Deliver(out, channel.Address{PlatformID: row.PlatformID, ThreadID: row.ThreadID}, op, string(row.ID))
+	cancel()
+	crashpoint.Hit("host.delivered")
+	if err == nil {
+		if len(receipt.IDs) > 0 {
+			row.PlatformMessageID = receipt.IDs[0]
+		}
+		s.finish(ctx, row, store.Sent, "")
+		return true
+	}
+	return s.failed(ctx, adapter, row, err)
+}
+
+// failed applies the reaction to each outcome (spec/channels.md section 2.4). It returns false to leave the row.
+func (s *Service) failed(ctx context.Context, adapter channel.Adapter, row *store.Ledger, err error) bool {
+	outcome := &channel.Outcome{Kind: channel.Ambiguous, Err: err}
+	errors.As(err, &outcome)
+	now := s.opt.Now()
+	switch outcome.Kind {
+	case channel.Permanent:
+		s.finish(ctx, row, store.Refused, outcome.Error())
+		return true
+	case channel.Offline, channel.RateLimited:
+		if now.Sub(row.CreatedAt) > patience {
+			s.finish(ctx, row, store.Dead, fmt.Sprintf("not delivered within %v: %v", patience, outcome))
+			return true
+		}
+		wait := max(outcome.After, offlinePause)
+		return s.retry(ctx, row, now.Add(jitter(wait)), outcome.Error())
+	case channel.Transient:
+		if row.Tries++; row.Tries >= maxTries {
+			s.finish(ctx, row, store.Dead, fmt.Sprintf("gave up after %d tries: %v", row.Tries, outcome))
+			return true
+		}
+		return s.retry(ctx, row, now.Add(jitter(max(pause(row.Tries), outcome.After))), outcome.Error())
+	default:
+		row.State = store.Unknown
+		return s.again(ctx, row, adapter.Info().Caps.Idempotent, outcome.Error())
+	}
+}
+
+// again decides about a row that may or may not have arrived: with an idempotency key it is simply sent again; without, it
+// is sent again exactly once, marked, and a second doubt ends it.
+func (s *Service) again(ctx context.Context, row *store.Ledger, idempotent bool, why string) bool {
+	row.Unknowns++
+	if idempotent {
+		if row.Tries++; row.Tries >= maxTries {
+			s.finish(ctx, row, store.Dead, fmt.Sprintf("gave up after %d tries: %s", row.Tries, why))
+			return true
+		}
+		return s.retry(ctx, row, s.opt.Now(), why)
+	}
+	if row.Unknowns > 1 {
+		s.finish(ctx, row, store.Dead, "twice it could not be known whether it arrived: "+why)
+		return true
+	}
+	row.Marked = true
+	return s.retry(ctx, row, s.opt.Now(), why)
+}
+
+func (s *Service) retry(ctx context.Context, row *store.Ledger, at time.Time, why string) bool {
+	row.State, row.NotBefore, row.Reason = store.Retry, at, why
+	if err := s.opt.Store.UpdateLedger(context.WithoutCancel(ctx), *row); err != nil {
+		s.log.Error("could not note a retry", obs.KeyLedger, string(row.ID), obs.Error(err))
+	}
+	s.log.Warn("delivery is tried again", obs.KeyLedger, string(row.ID), obs.KeyDestination, row.PlatformID, obs.KeyCount, row.Tries, obs.KeyReason, why)
+	return ctx.Err() == nil
+}
+
+// finish writes a final state and tells who has to know.
+func (s *Service) finish(ctx context.Context, row *store.Ledger, state store.LedgerState, reason string) {
+	ctx = context.WithoutCancel(ctx)
+	row.State, row.Reason = state, reason
+	if err := s.opt.Store.UpdateLedger(ctx, *row); err != nil {
+		s.log.Error("could not note the end of a delivery", obs.KeyLedger, string(row.ID), obs.Error(err))
+	}
+	crashpoint.Hit("host.sent")
+	if row.SessionID != "" {
+		s.opt.Closed(row.SessionID)
+	}
+	if state != store.Sent {
+		s.report(ctx, row)
+	}
+}
+
+// report tells the agent that its words were not delivered, and the owner when that was the host's own word or the agent
+// cannot be told. Notices about notices are not sent.
+func (s *Service) report(ctx context.Context, row *store.Ledger) {
+	s.log.Warn("not delivered", obs.KeyLedger, string(row.ID), obs.KeySession, string(row.SessionID), obs.KeyDestination, row.PlatformID,
+		"state", string(row.State), obs.KeyReason, row.Reason)
+	if row.Kind == "notice" {
+		return
+	}
+	text := fmt.Sprintf("A message of yours to %s was not delivered (%s): %s", orNothing(row.PlatformID), row.State, row.Reason)
+	err := s.opt.Tell(ctx, row.SessionID, "undelivered:"+string(row.ID), text)
+	if err == nil {
+		return
+	}
+	s.log.Error("could not tell the agent", obs.KeyLedger, string(row.ID), obs.Error(err))
+	owner, ok := s.opt.Owner(ctx)
+	if !ok {
+		return
+	}
+	if err := s.Say(ctx, owner, "undelivered-owner:"+string(row.ID), "An agent's message to "+orNothing(row.PlatformID)+" was not delivered: "+row.Reason); err != nil {
+		s.log.Error("could not tell the owner", obs.KeyLedger, string(row.ID), obs.Error(err))
+	}
+}
+
+func orNothing(s string) string {
+	if s == "" {
+		return "nowhere"
+	}
+	return s
+}
+
+// waitUntil returns false when ctx ended first.
+func (s *Service) waitUntil(ctx context.Context, at time.Time) bool {
+	d := at.Sub(s.opt.Now())
+	if at.IsZero() || d <= 0 {
+		return ctx.Err() == nil
+	}
+	t := time.NewTimer(d)
+	defer t.Stop()
+	select {
+	case <-ctx.Done():
+		return false
+	case <-t.C:
+		return true
+	}
+}
+
+// jitter spreads a pause by a fifth either way.
+func jitter(d time.Duration) time.Duration {
+	return d - d/5 + rand.N(2*d/5+1)
+}
+
+// operation reads a row's content.
+func operation(row *store.Ledger) (channel.Op, error) {
+	var c mailbox.ChatOut
+	if err := json.Unmarshal(row.Content, &c); err != nil {
+		return channel.Op{}, fmt.Errorf("content is not a chat message: %w", err)
+	}
+	op := channel.Op{Kind: channel.OpText, Text: c.Text, ReplyTo: row.ReplyTo, Notice: c.Notice || row.Kind == "notice"}
+	switch c.Operation {
+	case "":
+		if strings.TrimSpace(c.Text) == "" {
+			return channel.Op{}, errors.New("there is no text in it")
+		}
+	case "edit":
+		op.Kind, op.Target = channel.OpEdit, c.MessageID
+	case "reaction":
+		op.Kind, op.Target, op.Emoji = channel.OpReact, c.MessageID, c.Emoji
+	default:
+		return channel.Op{}, fmt.Errorf("operation %q is not known", c.Operation)
+	}
+	if op.Kind != channel.OpText && op.Target == "" {
+		return channel.Op{}, errors.New("it names no message to change")
+	}
+	return op, nil
+}
+
+func notice(text string) (json.RawMessage, error) {
+	return mailbox.EncodeContent(mailbox.ChatOut{Text: text, Notice: true})
+}

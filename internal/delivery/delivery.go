@@ -1,0 +1,196 @@
+// Package delivery takes what agents write through a ledger to the channels: in order per destination, tried again by
+// class of failure, never silently lost (design.md section 8; spec/host.md section 9).
+package delivery
+
+import (
+	"context"
+	"fmt"
+	"log/slog"
+	"sync"
+	"time"
+
+	"nanoclaw/internal/channel"
+	"nanoclaw/internal/id"
+	"nanoclaw/internal/obs"
+	"nanoclaw/internal/store"
+)
+
+// Options of a Service.
+type Options struct {
+	Store    *store.Store
+	Adapters map[string]channel.Adapter // by instance
+	// Closed is called after a row reached a final state that its session's inbox has to learn. It must not block.
+	Closed func(id.Session)
+	// Tell puts a notice for the agent into the session's inbox, once per key. It may block for a commit.
+	Tell func(ctx context.Context, session id.Session, key, text string) error
+	// Owner is where the owner is told what nobody else can be told; nil: nowhere.
+	Owner func(ctx context.Context) (store.Destination, bool)
+	Log   *slog.Logger
+	Now   func() time.Time
+}
+
+// Numbers of the ledger (spec/host.md section 27, spec/channels.md section 2.4).
+const (
+	maxTries       = 6
+	patience       = 24 * time.Hour // how long offline and rate-limited rows are kept
+	deliverTimeout = 60 * time.Second
+	offlinePause   = 5 * time.Second
+	settlePage     = 1000
+)
+
+// pauses before the second to sixth try.
+func pause(tries int) time.Duration {
+	p := []time.Duration{5 * time.Second, 15 * time.Second, 45 * time.Second, 2 * time.Minute, 5 * time.Minute}
+	return p[min(max(tries-1, 0), len(p)-1)]
+}
+
+// Service delivers. Make it with New, run it once with Run.
+type Service struct {
+	opt Options
+	log *slog.Logger
+
+	mu     sync.Mutex
+	queues map[store.Destination]*queue
+	ctx    context.Context // of Run; nil before
+	work   sync.WaitGroup
+}
+
+// queue is the order of one destination. Its worker exists only while there is something to do.
+type queue struct {
+	items []item
+}
+
+// item is a row to deliver or, without one, a message whose end its adapter has to learn.
+type item struct {
+	row     *store.Ledger
+	message *store.Message
+}
+
+// New makes a Service.
+func New(opt Options) *Service {
+	if opt.Now == nil {
+		opt.Now = time.Now
+	}
+	return &Service{opt: opt, log: opt.Log.With(obs.KeyComponent, "delivery"), queues: map[store.Destination]*queue{}}
+}
+
+// Start loads what an earlier host left open: rows that were being sent when it died count as unknown. Rows taken over
+// before Start wait in their queues.
+func (s *Service) Start(ctx context.Context) error {
+	open, err := s.opt.Store.OpenLedger(ctx)
+	if err != nil {
+		return err
+	}
+	for i := range open {
+		if open[i].State == store.Sending {
+			open[i].State = store.Unknown
+		}
+	}
+	unsettled, err := s.opt.Store.Unsettled(ctx, settlePage)
+	if err != nil {
+		return err
+	}
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.ctx = ctx
+	for i := range open {
+		s.pushLocked(open[i].Destination, item{row: &open[i]})
+	}
+	for i := range unsettled {
+		s.pushLocked(origin(unsettled[i]), item{message: &unsettled[i]})
+	}
+	return nil
+}
+
+// Wait returns when every worker has ended after the context of Start did. Operations that are out finish first.
+func (s *Service) Wait() { s.work.Wait() }
+
+// Pending is the number of destinations with something to do.
+func (s *Service) Pending() int {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return len(s.queues)
+}
+
+func (s *Service) push(d store.Destination, it item) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.pushLocked(d, it)
+}
+
+func (s *Service) pushLocked(d store.Destination, it item) {
+	q, ok := s.queues[d]
+	if !ok {
+		q = &queue{}
+		s.queues[d] = q
+	}
+	q.items = append(q.items, it)
+	if !ok && s.ctx != nil && s.ctx.Err() == nil {
+		s.work.Add(1)
+		go s.serve(s.ctx, d, q)
+	}
+}
+
+// serve works through one destination's queue and ends with it.
+func (s *Service) serve(ctx context.Context, d store.Destination, q *queue) {
+	defer s.work.Done()
+	for {
+		s.mu.Lock()
+		if len(q.items) == 0 || ctx.Err() != nil {
+			delete(s.queues, d)
+			s.mu.Unlock()
+			return
+		}
+		it := q.items[0]
+		q.items = q.items[1:]
+		s.mu.Unlock()
+		if it.row != nil {
+			s.deliver(ctx, it.row)
+		} else {
+			s.settle(ctx, it.message)
+		}
+	}
+}
+
+// settle tells an adapter how a message ended.
+func (s *Service) settle(ctx context.Context, m *store.Message) {
+	adapter, ok := s.opt.Adapters[m.Instance]
+	if !ok {
+		return
+	}
+	if settler, ok := adapter.(channel.Settler); ok {
+		err := settler.Settled(ctx, channel.Settlement{
+			Address:   channel.Address{PlatformID: m.PlatformID, ThreadID: m.ThreadID},
+			MessageID: m.PlatformMessageID, State: m.State, Reason: m.Reason,
+		})
+		if err != nil {
+			s.log.Warn("could not tell how a message ended; it is tried again at the next start", obs.KeyMessage, m.RowID, obs.Error(err))
+			return
+		}
+	}
+	if err := s.opt.Store.MarkSettled(context.WithoutCancel(ctx), m.RowID); err != nil {
+		s.log.Warn("could not note a settlement", obs.KeyMessage, m.RowID, obs.Error(err))
+	}
+}
+
+// Say sends words of the host itself to a destination: idempotent by key.
+func (s *Service) Say(ctx context.Context, d store.Destination, key, text string) error {
+	content, err := notice(text)
+	if err != nil {
+		return err
+	}
+	fresh, err := s.opt.Store.Ingest(ctx, store.Ingest{Rows: []store.Ledger{{
+		ID: id.Ledger(id.Derived(id.PrefixLedger, "host", key)), OutboundID: key, Destination: d, Kind: "notice", Content: content, State: store.Queued,
+	}}})
+	if err != nil {
+		return fmt.Errorf("queue notice: %w", err)
+	}
+	for i := range fresh {
+		s.push(d, item{row: &fresh[i]})
+	}
+	return nil
+}
+
+func origin(m store.Message) store.Destination {
+	return store.Destination{Instance: m.Instance, PlatformID: m.PlatformID, ThreadID: m.ThreadID}
+}

@@ -1,0 +1,190 @@
+package delivery
+
+import (
+	"context"
+	"errors"
+	"fmt"
+
+	"nanoclaw/internal/channel"
+	"nanoclaw/internal/crashpoint"
+	"nanoclaw/internal/id"
+	"nanoclaw/internal/mailbox"
+	"nanoclaw/internal/obs"
+	"nanoclaw/internal/store"
+)
+
+// Bad is an outbound row that could not be read: it ends as refused, with the reason.
+type Bad struct {
+	ID     string // may be empty or odd: nothing a sandbox writes is believed
+	Seq    int64
+	Reason string
+}
+
+// Look is what a session's actor saw in the outbox since its cursors.
+type Look struct {
+	Session     store.Session
+	Rows        []mailbox.OutRow
+	Bad         []Bad
+	Acks        []mailbox.Ack // final ones only
+	OutboundSeq int64
+	AckChange   int64
+}
+
+// TakeOver copies rows and the ends of messages into the ledger, durable on return, and starts their delivery. Every
+// destination is checked against central data: the session's own chat, or one the agent has a destination for (P4, P6).
+func (s *Service) TakeOver(ctx context.Context, l Look) error {
+	in := store.Ingest{Session: l.Session.ID, OutboundSeq: l.OutboundSeq, AckChange: l.AckChange}
+	spoke := map[string]bool{}
+	for _, r := range l.Rows {
+		v, err := s.route(ctx, l.Session, r)
+		if err != nil {
+			return fmt.Errorf("take over outbound rows: %w", err)
+		}
+		if v.Kind == "chat" {
+			spoke[r.Exchange] = true
+		}
+		in.Rows = append(in.Rows, v)
+	}
+	for _, b := range l.Bad {
+		in.Rows = append(in.Rows, refusedRow(l.Session, b))
+	}
+	for _, a := range l.Acks {
+		end, err := s.end(ctx, l.Session, a, spoke)
+		if err != nil {
+			return fmt.Errorf("take over outbound rows: %w", err)
+		}
+		in.Ends = append(in.Ends, end)
+	}
+	crashpoint.Hit("host.takeover.before")
+	fresh, err := s.opt.Store.Ingest(ctx, in)
+	if err != nil {
+		return err
+	}
+	crashpoint.Hit("host.takeover")
+	for i := range fresh {
+		if row := &fresh[i]; row.State == store.Queued {
+			s.push(row.Destination, item{row: row})
+		} else if row.Kind != string(mailbox.KindTaskLog) {
+			s.opt.Closed(row.SessionID)
+			s.report(ctx, row)
+		}
+	}
+	return s.settleEnds(ctx, in.Ends)
+}
+
+// Finish ends messages without words of an agent: given up, refused. It is durable on return.
+func (s *Service) Finish(ctx context.Context, ends ...store.End) error {
+	if _, err := s.opt.Store.Ingest(ctx, store.Ingest{Ends: ends}); err != nil {
+		return err
+	}
+	return s.settleEnds(ctx, ends)
+}
+
+func (s *Service) settleEnds(ctx context.Context, ends []store.End) error {
+	for _, e := range ends {
+		m, err := s.opt.Store.MessageByRow(ctx, e.RowID)
+		if errors.Is(err, store.ErrNotFound) {
+			continue
+		}
+		if err != nil {
+			return err
+		}
+		s.push(origin(m), item{message: &m})
+	}
+	return nil
+}
+
+// end names the state of an acknowledged row.
+func (s *Service) end(ctx context.Context, sess store.Session, a mailbox.Ack, spoke map[string]bool) (store.End, error) {
+	e := store.End{RowID: a.MessageID, State: channel.Silent, Reason: a.Reason}
+	if a.Status != mailbox.AckCompleted {
+		e.State = channel.Failed
+		return e, nil
+	}
+	answered := a.Exchange != "" && spoke[a.Exchange]
+	if !answered {
+		var err error
+		if answered, err = s.opt.Store.Answered(ctx, sess.ID, a.Exchange); err != nil {
+			return e, err
+		}
+	}
+	if answered {
+		e.State = channel.Answered
+	}
+	return e, nil
+}
+
+// route resolves where a row goes and whether it may.
+func (s *Service) route(ctx context.Context, sess store.Session, r mailbox.OutRow) (store.Ledger, error) {
+	v := store.Ledger{
+		ID: id.Ledger(id.New(id.PrefixLedger)), SessionID: sess.ID, OutboundID: r.ID, Seq: r.Seq, Kind: "chat", Content: r.Content,
+		Exchange: r.Exchange, Fallback: r.Fallback, State: store.Queued, NotBefore: r.DeliverAfter,
+		Destination: store.Destination{PlatformID: r.PlatformID, ThreadID: r.ThreadID},
+	}
+	refuse := func(state store.LedgerState, reason string) (store.Ledger, error) {
+		v.State, v.Reason = state, reason
+		return v, nil
+	}
+	switch r.Kind {
+	case mailbox.KindTaskLog:
+		v.Kind = "task_log"
+		return refuse(store.Sent, "run log")
+	case mailbox.KindSystem:
+		v.Kind = "system"
+		return refuse(store.Refused, "this host knows no such action")
+	}
+	if r.ChannelType == mailbox.ChannelAgent {
+		return refuse(store.NoRoute, "messages between agents are not available on this host")
+	}
+	if r.ChannelType == "" || r.PlatformID == "" {
+		return refuse(store.NoRoute, "the message names no chat")
+	}
+	var own store.MessagingGroup
+	if sess.MessagingGroupID != "" {
+		var err error
+		if own, err = s.opt.Store.MessagingGroupByID(ctx, sess.MessagingGroupID); err != nil {
+			return v, err
+		}
+	}
+	chat := own
+	if own.ChannelType != r.ChannelType || own.PlatformID != r.PlatformID {
+		var err error
+		chat, err = s.opt.Store.ChatByAddress(ctx, r.ChannelType, r.PlatformID, own.Instance)
+		if errors.Is(err, store.ErrNotFound) {
+			return refuse(store.NoRoute, "there is no such chat")
+		}
+		if err != nil {
+			return v, err
+		}
+		may, err := s.opt.Store.MaySend(ctx, sess.AgentGroupID, chat.ID)
+		if err != nil {
+			return v, err
+		}
+		if !may {
+			s.log.Warn("an agent tried to write to a chat it has no destination for", obs.KeySession, string(sess.ID), obs.KeyDestination, r.PlatformID)
+			return refuse(store.Refused, "this agent may not write to that chat")
+		}
+	}
+	v.Instance = chat.Instance
+	if r.InReplyTo != "" {
+		m, err := s.opt.Store.MessageByRow(ctx, r.InReplyTo)
+		if err == nil && m.SessionID == sess.ID {
+			v.ReplyTo = m.PlatformMessageID
+		} else if err != nil && !errors.Is(err, store.ErrNotFound) {
+			return v, err
+		}
+	}
+	return v, nil
+}
+
+// refusedRow keeps a trace of a row nobody could read, under an id of our own where its id is no use.
+func refusedRow(sess store.Session, b Bad) store.Ledger {
+	outbound := b.ID
+	if !id.Safe(outbound) {
+		outbound = fmt.Sprintf("row-%d", b.Seq)
+	}
+	return store.Ledger{
+		ID: id.Ledger(id.New(id.PrefixLedger)), SessionID: sess.ID, OutboundID: outbound, Seq: b.Seq, Kind: "system", Content: []byte("{}"),
+		State: store.Refused, Reason: "the row cannot be read: " + b.Reason,
+	}
+}
