@@ -13,30 +13,13 @@ import (
 	"nanoclaw/internal/store"
 )
 
-// Bad is an outbound row that could not be read: it ends as refused, with the reason.
-type Bad struct {
-	ID     string // may be empty or odd: nothing a sandbox writes is believed
-	Seq    int64
-	Reason string
-}
-
-// Look is what a session's actor saw in the outbox since its cursors.
-type Look struct {
-	Session     store.Session
-	Rows        []mailbox.OutRow
-	Bad         []Bad
-	Acks        []mailbox.Ack // final ones only
-	OutboundSeq int64
-	AckChange   int64
-}
-
 // TakeOver copies rows and the ends of messages into the ledger, durable on return, and starts their delivery. Every
 // destination is checked against central data: the session's own chat, or one the agent has a destination for (P4, P6).
-func (s *Service) TakeOver(ctx context.Context, l Look) error {
-	in := store.Ingest{Session: l.Session.ID, OutboundSeq: l.OutboundSeq, AckChange: l.AckChange}
+func (s *Service) TakeOver(ctx context.Context, sess store.Session, page mailbox.Page) error {
+	in := store.Ingest{Session: sess.ID, OutboundSeq: page.OutboundSeq, AckChange: page.AckChange}
 	spoke := map[string]bool{}
-	for _, r := range l.Rows {
-		v, err := s.route(ctx, l.Session, r)
+	for _, r := range page.Rows {
+		v, err := s.route(ctx, sess, r)
 		if err != nil {
 			return fmt.Errorf("take over outbound rows: %w", err)
 		}
@@ -45,11 +28,11 @@ func (s *Service) TakeOver(ctx context.Context, l Look) error {
 		}
 		in.Rows = append(in.Rows, v)
 	}
-	for _, b := range l.Bad {
-		in.Rows = append(in.Rows, refusedRow(l.Session, b))
+	for _, b := range page.Bad {
+		in.Rows = append(in.Rows, refusedRow(sess, b))
 	}
-	for _, a := range l.Acks {
-		end, err := s.end(ctx, l.Session, a, spoke)
+	for _, a := range page.Acks {
+		end, err := s.end(ctx, sess, a, spoke)
 		if err != nil {
 			return fmt.Errorf("take over outbound rows: %w", err)
 		}
@@ -178,7 +161,7 @@ func (s *Service) route(ctx context.Context, sess store.Session, r mailbox.OutRo
 }
 
 // refusedRow keeps a trace of a row nobody could read, under an id of our own where its id is no use.
-func refusedRow(sess store.Session, b Bad) store.Ledger {
+func refusedRow(sess store.Session, b mailbox.Bad) store.Ledger {
 	outbound := b.ID
 	if !id.Safe(outbound) {
 		outbound = fmt.Sprintf("row-%d", b.Seq)

@@ -162,6 +162,30 @@ type Finish struct {
 	State     map[string]string
 }
 
+// Bad is an outbound row that could not be read; the good rows beside it count.
+type Bad struct {
+	ID     string // as written: may be empty or odd, nothing a sandbox writes is believed
+	Seq    int64
+	Reason string
+}
+
+// Page is what the host finds in the outbox behind its cursors.
+type Page struct {
+	Rows        []OutRow // by seq
+	Bad         []Bad
+	Acks        []Ack // final ones
+	OutboundSeq int64 // cursor for the next page
+	AckChange   int64 // cursor for the next page
+	More        bool  // there is another page now
+}
+
+// Tried is a claim of a dead incarnation that counted as one try of its row.
+type Tried struct {
+	ID     string
+	Tries  int
+	Failed bool // the row was given up
+}
+
 // Delivered is the host's word about an outbound row: what the platform calls it, or that it was not delivered.
 type Delivered struct {
 	MessageOutID      string

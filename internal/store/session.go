@@ -19,13 +19,14 @@ type Session struct {
 	ThreadID         string
 	Incarnation      int64
 	OutboundSeq      int64 // outbound rows up to here are in the ledger
-	AckChange        int64 // acks up to here are applied
+	AckChange        int64 // acks up to here ended their messages
+	AckProjected     int64 // acks up to here are in the inbox's own states
 }
 
-const sessionColumns = `id, session_key, agent_group_id, COALESCE(messaging_group_id, ''), thread_id, incarnation, outbound_seq, ack_change`
+const sessionColumns = `id, session_key, agent_group_id, COALESCE(messaging_group_id, ''), thread_id, incarnation, outbound_seq, ack_change, ack_projected`
 
 func (v *Session) fields() []any {
-	return []any{&v.ID, &v.Key, &v.AgentGroupID, &v.MessagingGroupID, &v.ThreadID, &v.Incarnation, &v.OutboundSeq, &v.AckChange}
+	return []any{&v.ID, &v.Key, &v.AgentGroupID, &v.MessagingGroupID, &v.ThreadID, &v.Incarnation, &v.OutboundSeq, &v.AckChange, &v.AckProjected}
 }
 
 // ResolveSession returns the active session of a key and makes it when there is none, so that two concurrent messages
@@ -75,21 +76,6 @@ func (s *Store) NextIncarnation(ctx context.Context, session id.Session) (int64,
 	return n, found(err, "session "+string(session))
 }
 
-// SetDue says when the session has to be looked at next; the zero time says never.
-func (s *Store) SetDue(ctx context.Context, session id.Session, at time.Time) error {
-	var err error
-	if at.IsZero() {
-		_, err = s.w.ExecContext(ctx, `DELETE FROM session_due WHERE session_id = ?`, session)
-	} else {
-		_, err = s.w.ExecContext(ctx, `INSERT INTO session_due (session_id, due_at) VALUES (?, ?)
-			ON CONFLICT (session_id) DO UPDATE SET due_at = excluded.due_at`, session, mailbox.FormatTime(at))
-	}
-	if err != nil {
-		return fmt.Errorf("set due time of session %s: %w", session, err)
-	}
-	return nil
-}
-
 // Due lists sessions due at or before now, earliest first, and when the next one after them is due (zero: none).
 func (s *Store) Due(ctx context.Context, now time.Time, limit int) (due []id.Session, next time.Time, err error) {
 	rows, err := s.r.QueryContext(ctx, `SELECT session_id, due_at FROM session_due ORDER BY due_at LIMIT ?`, limit)
@@ -111,6 +97,22 @@ func (s *Store) Due(ctx context.Context, now time.Time, limit int) (due []id.Ses
 		due = append(due, e.session)
 	}
 	return due, time.Time{}, nil
+}
+
+// Projected notes that the inbox shows the ends of acks up to change, and when the session is due next (zero: never).
+func (s *Store) Projected(ctx context.Context, session id.Session, change int64, due time.Time) error {
+	return s.tx(ctx, "note projection", func(tx *sql.Tx) error {
+		if _, err := tx.ExecContext(ctx, `UPDATE sessions SET ack_projected = MAX(ack_projected, ?) WHERE id = ?`, change, session); err != nil {
+			return err
+		}
+		if due.IsZero() {
+			_, err := tx.ExecContext(ctx, `DELETE FROM session_due WHERE session_id = ?`, session)
+			return err
+		}
+		_, err := tx.ExecContext(ctx, `INSERT INTO session_due (session_id, due_at) VALUES (?, ?)
+			ON CONFLICT (session_id) DO UPDATE SET due_at = excluded.due_at`, session, mailbox.FormatTime(due))
+		return err
+	})
 }
 
 // Counts of a home for `status`.

@@ -78,6 +78,7 @@ CREATE TABLE sessions (
   incarnation        INTEGER NOT NULL DEFAULT 0,
   outbound_seq       INTEGER NOT NULL DEFAULT 0,
   ack_change         INTEGER NOT NULL DEFAULT 0,
+  ack_projected      INTEGER NOT NULL DEFAULT 0,
   created_at         TEXT NOT NULL,
   last_active        TEXT NOT NULL
 );

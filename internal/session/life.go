@@ -1,0 +1,366 @@
+package session
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"time"
+
+	"nanoclaw/internal/channel"
+	"nanoclaw/internal/crashpoint"
+	"nanoclaw/internal/mailbox"
+	"nanoclaw/internal/obs"
+	"nanoclaw/internal/sandbox"
+	"nanoclaw/internal/store"
+)
+
+// Numbers of starts and stops.
+const (
+	stopGrace    = 10 * time.Second
+	killGrace    = 2 * time.Second
+	quick        = 10 * time.Second // a sandbox that ends sooner and wrote nothing counts as a failed start
+	retryFirst   = time.Second
+	retryMost    = time.Minute
+	silentOutage = 2 * time.Minute // a person is told when an agent cannot be started for longer (spec/bugs.md DLV-8)
+	projectPage  = 500
+)
+
+// start spawns the next incarnation in the background.
+func (a *actor) start(ctx context.Context) {
+	a.setState(Starting)
+	s := a.s
+	a.side.Go(func() { a.started <- a.launch(ctx, s) })
+}
+
+func (a *actor) launch(ctx context.Context, s store.Session) (l launch) {
+	st := a.m.opt.Store
+	if l.incarnation, l.err = st.NextIncarnation(ctx, s.ID); l.err != nil {
+		return l
+	}
+	crashpoint.Hit("host.start")
+	destinations, err := st.Destinations(ctx, s.AgentGroupID)
+	if err != nil {
+		l.err = err
+		return l
+	}
+	var routing mailbox.Address
+	if s.MessagingGroupID != "" {
+		g, err := st.MessagingGroupByID(ctx, s.MessagingGroupID)
+		if err != nil {
+			l.err = err
+			return l
+		}
+		routing = mailbox.Address{ChannelType: g.ChannelType, PlatformID: g.PlatformID, ThreadID: s.ThreadID}
+	}
+	if l.err = a.box.Prepare(ctx, routing, destinations); l.err != nil {
+		return l
+	}
+	if l.bell, l.err = a.m.opt.Bell(a.runDir(), l.incarnation); l.err != nil {
+		return l
+	}
+	l.handle, l.closer, l.err = a.m.opt.Launcher.Start(ctx, s, l.incarnation)
+	crashpoint.Hit("host.started")
+	return l
+}
+
+func (a *actor) onStarted(ctx context.Context, l launch) {
+	a.s.Incarnation = max(a.s.Incarnation, l.incarnation)
+	if l.err != nil {
+		if l.bell != nil {
+			_ = l.bell.Close()
+		}
+		a.setState(Absent)
+		a.fail(ctx, l.err)
+		return
+	}
+	a.log.Info("sandbox started", obs.KeyIncarnation, l.incarnation, obs.KeyPID, l.handle.PID())
+	a.attach(ctx, l)
+	a.bell.Ring()
+}
+
+// onExit takes what the ended incarnation left, counts its open claims as tries, and starts the next one if something is
+// due.
+func (a *actor) onExit(ctx context.Context, exit sandbox.Exit) {
+	level := a.log.Info
+	asked := a.state == Stopping
+	if !asked && exit.Code != 0 {
+		level = a.log.Warn
+	}
+	level("sandbox ended", obs.KeyIncarnation, a.live, "code", exit.Code, "signal", exit.Signal, "oom", exit.OOM, "stderr", tail(exit.Stderr))
+	early := !asked && !a.progress && a.m.opt.Now().Sub(a.began) < quick
+	a.detach()
+	a.handle, a.live = nil, 0
+	a.idle.Stop()
+	a.setState(Absent)
+	a.collect(ctx)
+	a.show(ctx)
+	a.countTries(ctx)
+	a.working(ctx, channel.Work{})
+	if early {
+		a.fail(ctx, fmt.Errorf("the agent's program ended at once (code %d%s): %s", exit.Code, oom(exit), tail(exit.Stderr)))
+		return
+	}
+	a.look(ctx)
+}
+
+// countTries counts claims of dead incarnations, each as one try of its row, and gives rows up that had their share.
+func (a *actor) countTries(ctx context.Context) {
+	tried, err := a.box.Tries(ctx, a.live, func(tries int) (time.Duration, bool) {
+		if tries >= a.m.opt.MaxTries {
+			return 0, true
+		}
+		if tries <= 1 {
+			return 0, false
+		}
+		return 5 * time.Second << min(tries-2, 4), false
+	})
+	if err != nil {
+		a.log.Error("claims of an ended agent cannot be counted", obs.Error(err))
+		a.hostile(ctx, err)
+		return
+	}
+	for _, t := range tried {
+		a.log.Warn("a message was not finished by the agent that took it", obs.KeyMessage, t.ID, obs.KeyCount, t.Tries, "given_up", t.Failed)
+		if t.Failed {
+			a.giveUp(ctx, t.ID, fmt.Sprintf("the agent stopped %d times while working on it", t.Tries))
+		}
+	}
+	if len(tried) > 0 {
+		a.arm()
+	}
+}
+
+// giveUp ends a message as dead and tells the person who waits for it.
+func (a *actor) giveUp(ctx context.Context, rowID, reason string) {
+	if d, err := a.chat(ctx); err == nil {
+		if err := a.m.opt.Outlet.Say(ctx, d, "dead:"+rowID, "Your message could not be answered: "+reason+"."); err != nil {
+			a.log.Error("could not tell that a message was given up", obs.KeyMessage, rowID, obs.Error(err))
+		}
+	}
+	if err := a.m.opt.Outlet.Finish(ctx, store.End{RowID: rowID, State: channel.Dead, Reason: reason}); err != nil {
+		a.log.Error("could not end a message", obs.KeyMessage, rowID, obs.Error(err))
+	}
+}
+
+// outage is a time in which no agent can be started.
+type outage struct {
+	timer    *time.Timer
+	waiting  bool
+	failures int
+	since    time.Time
+	told     bool
+}
+
+func (o *outage) over() { o.failures, o.told, o.since = 0, false, time.Time{} }
+
+// fail notes a failed start and tries again after a growing pause. The person who waits is told once per outage: at once if
+// waiting will not help, else after two minutes.
+func (a *actor) fail(ctx context.Context, err error) {
+	if ctx.Err() != nil {
+		return
+	}
+	o := &a.outage
+	if o.failures++; o.since.IsZero() {
+		o.since = a.m.opt.Now()
+	}
+	pause := min(retryFirst<<min(o.failures-1, 6), retryMost)
+	a.log.Error("an agent cannot be started; it is tried again", obs.Error(err), obs.KeyCount, o.failures, "pause_ms", pause.Milliseconds())
+	o.waiting = true
+	o.timer.Reset(pause)
+	var f *sandbox.Failure
+	lasting := errors.As(err, &f) && !f.Class.Retryable()
+	if o.told || (!lasting && a.m.opt.Now().Sub(o.since) < silentOutage) {
+		return
+	}
+	d, chatErr := a.chat(ctx)
+	if chatErr != nil {
+		return
+	}
+	text := "The agent cannot be started at the moment; your message is kept and will be answered when it can."
+	if f != nil && f.Hint != "" {
+		text += " What would help: " + f.Hint + "."
+	}
+	if err := a.m.opt.Outlet.Say(ctx, d, fmt.Sprintf("outage:%s:%d", a.session, o.since.UnixMilli()), text); err != nil {
+		a.log.Error("could not tell about an outage", obs.Error(err))
+		return
+	}
+	o.told = true
+}
+
+// hostile ends a sandbox whose outbox was refused: it is not read again before the next look.
+func (a *actor) hostile(ctx context.Context, err error) {
+	if !errors.Is(err, mailbox.ErrHostile) {
+		return
+	}
+	if a.state == Running {
+		a.stop(ctx, killGrace)
+	}
+	a.progress = false
+	a.fail(ctx, &sandbox.Failure{Class: sandbox.Denied, Op: "read the agent's outbox", Err: err, Hint: "the operator looks at the folder out/ of this session"})
+}
+
+// stop ends the sandbox in the background; onExit follows.
+func (a *actor) stop(ctx context.Context, grace time.Duration) {
+	a.setState(Stopping)
+	h := a.handle
+	a.side.Go(func() {
+		if err := h.Stop(ctx, grace); err != nil && ctx.Err() == nil {
+			a.log.Error("a sandbox cannot be stopped", obs.Error(err))
+		}
+	})
+}
+
+// onIdle ends a sandbox that has nothing to do (design.md section 4).
+func (a *actor) onIdle(ctx context.Context) {
+	if a.state != Running {
+		return
+	}
+	a.collect(ctx)
+	a.show(ctx)
+	count, _, err := a.box.Due(ctx)
+	state, stateErr := a.box.State(ctx)
+	now := a.m.opt.Now()
+	busy := stateErr == nil && state.Container.Turn == mailbox.TurnWorking && now.Sub(state.Heartbeat) < a.m.opt.IdleStop
+	if err != nil || count > 0 || busy {
+		a.bell.Ring()
+		a.idle.Reset(a.m.opt.IdleStop)
+		return
+	}
+	a.log.Info("an idle sandbox is ended")
+	a.stop(ctx, stopGrace)
+}
+
+// onCheck is the sweep's look: lost bells, stuck claims, silent runners.
+func (a *actor) onCheck(ctx context.Context) {
+	if a.box == nil {
+		if a.boxErr = a.open(ctx); a.boxErr != nil {
+			return
+		}
+	}
+	a.collect(ctx)
+	if a.state != Running {
+		a.look(ctx)
+		return
+	}
+	state, err := a.box.State(ctx)
+	if err != nil {
+		a.log.Warn("an agent's state cannot be read", obs.Error(err))
+		a.hostile(ctx, err)
+		return
+	}
+	reason := Stuck(Signs{Now: a.m.opt.Now(), Began: a.began, Incarnation: a.live, State: state, Tolerance: a.m.opt.ClaimTolerance, Ceiling: a.m.opt.Ceiling})
+	if reason == "" {
+		if n, _, err := a.box.Due(ctx); err == nil && n > 0 {
+			a.bell.Ring()
+		}
+		return
+	}
+	a.log.Warn("a stuck agent is ended", obs.KeyReason, reason)
+	a.stop(ctx, killGrace)
+}
+
+// reproject repeats what show did not finish before an earlier host ended.
+func (a *actor) reproject(ctx context.Context) error {
+	for a.s.AckProjected < a.s.AckChange {
+		page, err := a.box.Outbox(ctx, a.live, a.s.OutboundSeq, a.s.AckProjected)
+		if err != nil {
+			return err
+		}
+		if len(page.Acks) == 0 || page.AckChange <= a.s.AckProjected {
+			break
+		}
+		if err := a.box.Settle(ctx, page.Acks...); err != nil {
+			return err
+		}
+		a.s.AckProjected = page.AckChange
+	}
+	a.arm()
+	return nil
+}
+
+// show writes what may follow off the warm path: the states of finished rows and the outcomes of deliveries into the
+// inbox, and the session's next due time into the central store.
+func (a *actor) show(ctx context.Context) {
+	a.armed = false
+	a.project.Stop()
+	if a.box == nil {
+		return
+	}
+	if a.again && a.outage.failures == 0 {
+		a.again = false
+		a.collect(ctx)
+	}
+	if err := a.showAll(ctx); err != nil && ctx.Err() == nil {
+		a.log.Warn("an inbox cannot be brought up to date; it is tried again", obs.Error(err))
+		a.armed = true
+		a.project.Reset(10 * projectDelay)
+	}
+}
+
+func (a *actor) showAll(ctx context.Context) error {
+	if len(a.unshown) > 0 {
+		if err := a.box.Settle(ctx, a.unshown...); err != nil {
+			return err
+		}
+		a.unshown = nil
+	}
+	closed, err := a.m.opt.Store.Unprojected(ctx, a.session, projectPage)
+	if err != nil {
+		return err
+	}
+	if len(closed) > 0 {
+		marks := make([]mailbox.Delivered, 0, len(closed))
+		for _, v := range closed {
+			marks = append(marks, mailbox.Delivered{MessageOutID: v.OutboundID, PlatformMessageID: v.PlatformMessageID, Status: outcome(v.State), DeliveredAt: a.m.opt.Now()})
+		}
+		if err := a.box.MarkDelivered(ctx, marks...); err != nil {
+			return err
+		}
+		if err := a.m.opt.Store.MarkProjected(ctx, closed); err != nil {
+			return err
+		}
+	}
+	count, next, err := a.box.Due(ctx)
+	if err != nil {
+		return err
+	}
+	if count > 0 {
+		next = a.m.opt.Now()
+	}
+	if err := a.m.opt.Store.Projected(ctx, a.session, a.s.AckChange, next); err != nil {
+		return err
+	}
+	a.s.AckProjected = a.s.AckChange
+	if count == 0 && !next.IsZero() {
+		a.m.dueAt(next)
+	}
+	if count > 0 && a.state == Absent && !a.outage.waiting {
+		signal(a.wake)
+	}
+	return nil
+}
+
+func outcome(s store.LedgerState) string {
+	switch s {
+	case store.Sent:
+		return "delivered"
+	case store.Refused, store.NoRoute:
+		return "refused"
+	}
+	return "failed"
+}
+
+func tail(s string) string {
+	const most = 600
+	if len(s) > most {
+		return "…" + s[len(s)-most:]
+	}
+	return s
+}
+
+func oom(e sandbox.Exit) string {
+	if e.OOM {
+		return ", out of memory"
+	}
+	return ""
+}
