@@ -1,0 +1,62 @@
+package docker
+
+import (
+	"context"
+	"fmt"
+	"strings"
+
+	"github.com/moby/moby/api/types/container"
+	"github.com/moby/moby/client"
+
+	"nanoclaw/internal/obs"
+	"nanoclaw/internal/sandbox"
+)
+
+// List finds the running sandboxes of an install by the exact label and removes its dead ones that no handle of this process
+// is waiting for. It must not be called while another process of the same install starts sandboxes: the lock of the home
+// sees to that.
+func (r *Runtime) List(ctx context.Context, install string) ([]sandbox.Handle, error) {
+	const op = "list sandboxes"
+	if install == "" {
+		return nil, &sandbox.Failure{Class: sandbox.SpecInvalid, Op: op, Err: fmt.Errorf("the install has no id")}
+	}
+	res, err := r.api.ContainerList(ctx, client.ContainerListOptions{
+		All: true, Filters: client.Filters{}.Add("label", labelInstall+"="+install),
+	})
+	if err != nil {
+		return nil, r.failure(op, err)
+	}
+	var found []sandbox.Handle
+	for _, c := range res.Items {
+		if c.Labels[labelInstall] != install {
+			continue
+		}
+		labels, ok := parseLabels(c.Labels)
+		if !ok {
+			r.log.Warn("a container carries this install's label but is no sandbox", "container", c.ID, "names", strings.Join(c.Names, " "))
+			continue
+		}
+		name := containerName(labels)
+		switch c.State {
+		case container.StateRunning, container.StatePaused, container.StateRestarting:
+			found = append(found, r.adopt(name, c.ID, labels))
+		default:
+			if r.busy(name, c.ID) {
+				continue
+			}
+			if err := r.remove(ctx, c.ID); err != nil {
+				return nil, r.failure("remove a dead sandbox", err)
+			}
+			r.log.Info("removed a dead sandbox", obs.KeySession, labels.Session, obs.KeyIncarnation, labels.Incarnation, obs.KeyReason, c.Status)
+		}
+	}
+	return found, nil
+}
+
+// busy: this process is starting the container, or holds a handle that will collect it.
+func (r *Runtime) busy(name, containerID string) bool {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	h := r.live[name]
+	return r.starting[name] || h != nil && h.id == containerID
+}
