@@ -42,6 +42,7 @@ type actor struct {
 
 	puts                      chan putRequest
 	wake, closed, check, left chan struct{}
+	recycle                   chan struct{}
 	started                   chan launch
 	exited                    chan sandbox.Exit
 	done                      chan struct{}
@@ -88,7 +89,7 @@ func newActor(m *Manager, session id.Session, s *store.Session) *actor {
 	a := &actor{
 		m: m, session: session, log: m.log.With(obs.KeySession, string(session)),
 		puts: make(chan putRequest, 64), wake: make(chan struct{}, 1), closed: make(chan struct{}, 1), check: make(chan struct{}, 1),
-		left: make(chan struct{}, 1), started: make(chan launch, 1), exited: make(chan sandbox.Exit, 1), done: make(chan struct{}),
+		left: make(chan struct{}, 1), recycle: make(chan struct{}, 1), started: make(chan launch, 1), exited: make(chan sandbox.Exit, 1), done: make(chan struct{}),
 		state: Absent, project: stoppedTimer(), idle: stoppedTimer(), outage: outage{timer: stoppedTimer()},
 	}
 	if s != nil {
@@ -157,6 +158,10 @@ func (a *actor) run(ctx context.Context) {
 			a.look(ctx)
 		case <-a.check:
 			a.onCheck(ctx)
+		case <-a.recycle:
+			if a.state == Running {
+				a.stop(ctx, stopGrace)
+			}
 		case <-a.left:
 		}
 		if a.resting() && a.m.retire(a) {

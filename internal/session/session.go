@@ -238,6 +238,15 @@ func (m *Manager) Check(ctx context.Context) error {
 	return err
 }
 
+// Recycle ends every running sandbox when it can, so that the next spawn takes changed settings; what is due starts at once.
+func (m *Manager) Recycle() {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	for _, a := range m.live {
+		signal(a.recycle)
+	}
+}
+
 // StopSandboxes ends every sandbox and waits for them; rows stay where they are.
 func (m *Manager) StopSandboxes(ctx context.Context) error {
 	handles, err := m.opt.Launcher.List(ctx)

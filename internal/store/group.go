@@ -52,6 +52,7 @@ type First struct {
 	AgentName     string
 	Folder        string
 	Provider      string
+	Offline       string // name of the offline provider
 	ChannelType   string
 	Instance      string
 	PlatformID    string
@@ -59,7 +60,7 @@ type First struct {
 }
 
 // Bootstrap creates owner, agent, chat, wiring and destination of the first run. It is idempotent by folder and chat: what
-// is there stays as it is, except that the provider is set. It returns the agent's id.
+// is there stays as it is, except that the offline provider gives way to f.Provider. It returns the agent's id.
 func (s *Store) Bootstrap(ctx context.Context, f First) (id.AgentGroup, error) {
 	var group id.AgentGroup
 	err := s.tx(ctx, "create the first agent", func(tx *sql.Tx) error {
@@ -83,7 +84,7 @@ func (s *Store) Bootstrap(ctx context.Context, f First) (id.AgentGroup, error) {
 		}
 		if err := exec(`INSERT INTO container_configs (agent_group_id, provider, assistant_name, updated_at) VALUES (?, ?, ?, ?)
 			ON CONFLICT (agent_group_id) DO UPDATE SET provider = excluded.provider, updated_at = excluded.updated_at
-			WHERE provider <> excluded.provider`, group, f.Provider, f.AgentName, now); err != nil {
+			WHERE provider = ? AND provider <> excluded.provider`, group, f.Provider, f.AgentName, now, f.Offline); err != nil {
 			return err
 		}
 		if err := exec(`INSERT INTO messaging_groups (id, channel_type, instance, platform_id, name, unknown_sender_policy, created_at)
