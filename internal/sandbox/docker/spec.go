@@ -5,6 +5,7 @@ import (
 	"encoding/hex"
 	"errors"
 	"fmt"
+	"math"
 	"slices"
 	"sort"
 	"strconv"
@@ -13,6 +14,7 @@ import (
 	"github.com/moby/moby/api/types/container"
 	"github.com/moby/moby/api/types/mount"
 	"github.com/moby/moby/client"
+	"golang.org/x/sys/unix"
 
 	"nanoclaw/internal/sandbox"
 )
@@ -27,10 +29,9 @@ const (
 
 const (
 	defaultTmp = 256 << 20
-	// openFiles is the limit inside: explicit, since Podman's own default may be above what the machine allows.
-	openFiles = 65536
-	logSize   = "256k"
-	hostname  = "sandbox"
+	openFiles  = 16384 // most files a process inside may have open
+	logSize    = "256k"
+	hostname   = "sandbox"
 )
 
 // containerName is unique per install and session: the daemon itself then refuses a second one. The session is in it for
@@ -86,10 +87,9 @@ func createOptions(spec sandbox.Spec, accounts []sandbox.Mount, opt Options, f *
 		tmp = defaultTmp
 	}
 	host.ShmSize = tmp
-	host.Tmpfs = map[string]string{
-		"/tmp": fmt.Sprintf("rw,exec,nosuid,nodev,mode=1777,size=%d", tmp),
-		"/run": fmt.Sprintf("rw,noexec,nosuid,nodev,mode=1777,size=%d", tmp),
-	}
+	// owned by the sandbox: runc sets the mode that the folder has in the image, whatever is asked for
+	own := fmt.Sprintf("nosuid,nodev,uid=%d,gid=%d,size=%d", spec.UID, spec.GID, tmp)
+	host.Tmpfs = map[string]string{"/tmp": "rw,exec,mode=1777," + own, "/run": "rw,noexec,mode=0755," + own}
 	if f.podman && f.rootless {
 		host.UsernsMode = "keep-id"
 	}
@@ -125,10 +125,10 @@ func createOptions(spec sandbox.Spec, accounts []sandbox.Mount, opt Options, f *
 
 // resources leaves out what the daemon cannot enforce: it would refuse the container. Runtime.Limits says which.
 func resources(l sandbox.Limits, f *facts) container.Resources {
-	res := container.Resources{Ulimits: []*container.Ulimit{
-		{Name: "nofile", Soft: openFiles, Hard: openFiles},
-		{Name: "core", Soft: 0, Hard: 0},
-	}}
+	res := container.Resources{Ulimits: []*container.Ulimit{{Name: "core", Soft: 0, Hard: 0}, ceiling("nofile", unix.RLIMIT_NOFILE, openFiles)}}
+	if f.podman { // its own default may be above what the machine allows
+		res.Ulimits = append(res.Ulimits, ceiling("nproc", unix.RLIMIT_NPROC, math.MaxInt32))
+	}
 	if l.MemoryBytes > 0 && f.memory {
 		res.Memory = l.MemoryBytes
 		res.MemorySwap = l.MemoryBytes // no swap on top
@@ -168,4 +168,14 @@ func addMount(host *container.HostConfig, m sandbox.Mount, relabel bool) error {
 	}
 	host.Binds = append(host.Binds, m.Source+":"+m.Target+":"+mode+",z")
 	return nil
+}
+
+// ceiling is an rlimit of at most most, and not above this process's own: raising one needs a capability that the daemon
+// may lack.
+func ceiling(name string, which int, most int64) *container.Ulimit {
+	var own unix.Rlimit
+	if err := unix.Getrlimit(which, &own); err == nil && own.Max < uint64(most) {
+		most = int64(own.Max)
+	}
+	return &container.Ulimit{Name: name, Soft: most, Hard: most}
 }
