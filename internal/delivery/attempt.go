@@ -80,7 +80,7 @@ func (s *Service) failed(ctx context.Context, adapter channel.Adapter, row *stor
 			s.finish(ctx, row, store.Dead, fmt.Sprintf("not delivered within %v: %v", patience, outcome))
 			return true
 		}
-		wait := max(outcome.After, offlinePause)
+		wait := max(outcome.After, min(max(now.Sub(row.CreatedAt)/20, offlinePause), offlineMost))
 		return s.retry(ctx, row, now.Add(jitter(wait)), outcome.Error())
 	case channel.Transient:
 		if row.Tries++; row.Tries >= maxTries {

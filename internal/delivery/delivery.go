@@ -34,7 +34,8 @@ const (
 	maxTries       = 6
 	patience       = 24 * time.Hour // how long offline and rate-limited rows are kept
 	deliverTimeout = 60 * time.Second
-	offlinePause   = 5 * time.Second
+	offlinePause   = 5 * time.Second // a twentieth of the row's age, within these two
+	offlineMost    = 2 * time.Minute
 	settlePage     = 1000
 )
 
