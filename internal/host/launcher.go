@@ -1,0 +1,222 @@
+package host
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+	"io"
+	"log/slog"
+	"os"
+	"path/filepath"
+	"strings"
+
+	"golang.org/x/sys/unix"
+
+	"nanoclaw/internal/config"
+	"nanoclaw/internal/crashpoint"
+	"nanoclaw/internal/egress"
+	"nanoclaw/internal/id"
+	"nanoclaw/internal/sandbox"
+	"nanoclaw/internal/session"
+	"nanoclaw/internal/store"
+	"nanoclaw/internal/vault"
+)
+
+// Paths inside a sandbox (design.md section 5).
+const (
+	insideRoot     = "/workspace"
+	insideHome     = "/home/agent"
+	insideHostRun  = "/run/nanoclaw-host"
+	insidePrograms = "/opt/nanoclaw"
+	claudeName     = "claude"
+)
+
+// launcher turns a session into a sandbox: settings, mounts, egress.
+type launcher struct {
+	settings config.Settings
+	install  string
+	runtime  sandbox.Runtime
+	store    *store.Store
+	vault    *vault.Vault
+	egress   *egress.Proxy
+	programs *programs
+	claude   string // the CLI's real file on this machine; "" if there is none or the image has its own
+	uid, gid int
+	zone     string
+	log      *slog.Logger
+}
+
+var _ session.Launcher = (*launcher)(nil)
+
+// Start writes container.json, opens egress and starts the sandbox.
+func (l *launcher) Start(ctx context.Context, s store.Session, incarnation int64) (sandbox.Handle, func(), error) {
+	group, err := l.store.AgentGroup(ctx, s.AgentGroupID)
+	if err != nil {
+		return nil, nil, err
+	}
+	dir := session.Dir(l.settings.Home, s)
+	groupDir := filepath.Join(l.settings.Home, "groups", group.Folder)
+	if err := l.folders(dir, groupDir); err != nil {
+		return nil, nil, fmt.Errorf("prepare folders: %w", err)
+	}
+	settings, err := l.container(ctx, s, group, incarnation)
+	if err != nil {
+		return nil, nil, err
+	}
+	if err := writeContainer(filepath.Join(dir, "in"), settings, l.gid); err != nil {
+		return nil, nil, err
+	}
+	spec, err := l.spec(s, dir, groupDir, incarnation, settings)
+	if err != nil {
+		return nil, nil, err
+	}
+	outlet, err := l.open(ctx, dir, s)
+	if err != nil {
+		return nil, nil, err
+	}
+	h, err := l.runtime.Start(ctx, spec)
+	if err != nil {
+		_ = outlet.Close()
+		return nil, nil, err
+	}
+	return h, func() { _ = outlet.Close() }, nil
+}
+
+// Adopt opens egress for a sandbox of an earlier host.
+func (l *launcher) Adopt(ctx context.Context, s store.Session, _ int64) (func(), error) {
+	outlet, err := l.open(ctx, session.Dir(l.settings.Home, s), s)
+	if err != nil {
+		return nil, err
+	}
+	return func() { _ = outlet.Close() }, nil
+}
+
+// List finds the running sandboxes of this home.
+func (l *launcher) List(ctx context.Context) ([]sandbox.Handle, error) {
+	return l.runtime.List(ctx, l.install)
+}
+
+func (l *launcher) open(ctx context.Context, dir string, s store.Session) (io.Closer, error) {
+	return l.egress.Open(ctx, filepath.Join(dir, "run"), egress.Session{
+		ID: s.ID, Group: s.AgentGroupID, Upstreams: []string{anthropicKey}, Allow: l.settings.EgressAllow, GID: l.gid,
+	}, 0o660)
+}
+
+// folders makes what the mailbox does not: the group's folder, the host's record of the sandbox, links for --root.
+func (l *launcher) folders(dir, groupDir string) error {
+	if err := os.MkdirAll(filepath.Dir(groupDir), 0o711); err != nil {
+		return err
+	}
+	if err := os.MkdirAll(groupDir, 0o700); err != nil {
+		return err
+	}
+	if err := os.MkdirAll(l.stateDir(dir), 0o700); err != nil {
+		return err
+	}
+	if l.runtime.Name() != sandbox.Process {
+		return nil
+	}
+	for name, target := range map[string]string{"agent": groupDir, "inbox": "in/inbox", "outbox": "out/outbox"} {
+		if err := os.Symlink(target, filepath.Join(dir, name)); err != nil && !os.IsExist(err) {
+			return err
+		}
+	}
+	return nil
+}
+
+func (l *launcher) stateDir(dir string) string { return filepath.Join(dir, "sandbox") }
+
+// container is what the runner is told. The credential is a placeholder of the same kind as the key.
+func (l *launcher) container(ctx context.Context, s store.Session, g store.AgentGroup, incarnation int64) (config.Container, error) {
+	c := config.Container{
+		Provider: g.Provider, AssistantName: g.AssistantName, GroupName: g.Name, AgentGroupID: string(g.ID), SessionID: string(s.ID),
+		Incarnation: incarnation, MaxMessagesPerPrompt: g.MaxMessages, Model: g.Model, Effort: g.Effort,
+		MCPServers: map[string]config.MCPServer{}, Programs: map[string]string{},
+		Relay: config.Relay{Listen: config.RelayAddress},
+	}
+	switch l.runtime.Name() {
+	case sandbox.Process:
+		c.Relay = config.Relay{Listen: "127.0.0.1:0", Token: strings.TrimPrefix(id.New("t"), "t-")}
+		if l.claude != "" {
+			c.Programs[claudeName] = l.claude
+		}
+	case sandbox.Bubblewrap:
+		if l.claude != "" {
+			c.Programs[claudeName] = insidePrograms + "/" + claudeName
+		}
+	default:
+		c.Programs[claudeName] = claudeName
+	}
+	if entry, err := l.vault.Get(ctx, anthropicKey); err == nil {
+		c.Credential = config.Credential{Kind: string(entry.Kind), Placeholder: egress.Placeholder(string(entry.Kind))}
+	}
+	return c, nil
+}
+
+// writeContainer replaces in/container.json by rename.
+func writeContainer(in string, c config.Container, gid int) error {
+	b, err := json.MarshalIndent(c, "", "  ")
+	if err != nil {
+		return fmt.Errorf("write container settings: %w", err)
+	}
+	tmp := filepath.Join(in, ".container.json")
+	if err := os.WriteFile(tmp, b, 0o640); err != nil {
+		return fmt.Errorf("write container settings: %w", err)
+	}
+	if err := os.Lchown(tmp, -1, gid); err != nil {
+		return fmt.Errorf("write container settings: %w", err)
+	}
+	if err := os.Rename(tmp, filepath.Join(in, containerName)); err != nil {
+		return fmt.Errorf("write container settings: %w", err)
+	}
+	return nil
+}
+
+const containerName = "container.json"
+
+func (l *launcher) spec(s store.Session, dir, groupDir string, incarnation int64, c config.Container) (sandbox.Spec, error) {
+	runner, err := l.programs.path(runnerName)
+	if err != nil {
+		return sandbox.Spec{}, &sandbox.Failure{Class: sandbox.SpecInvalid, Op: "start sandbox", Err: err}
+	}
+	spec := sandbox.Spec{
+		Labels:  sandbox.Labels{Install: l.install, AgentGroup: string(s.AgentGroupID), Session: string(s.ID), Incarnation: incarnation},
+		Image:   l.settings.Image,
+		Command: []string{insidePrograms + "/" + runnerName},
+		Dir:     insideRoot + "/agent",
+		Env:     map[string]string{"HOME": insideHome, "PATH": "/usr/local/bin:/usr/bin:/bin", "LANG": "C.UTF-8", "TZ": l.zone},
+		Limits:  sandbox.Limits{MemoryBytes: l.settings.MemoryBytes, PIDs: l.settings.PIDs, CPUs: l.settings.CPUs, TmpBytes: l.settings.TmpBytes},
+		Network: sandbox.NetworkNone, UID: l.uid, GID: l.gid, StateDir: l.stateDir(dir),
+		Mounts: []sandbox.Mount{
+			{Class: sandbox.ClassHostBox, Source: filepath.Join(dir, "in"), Target: insideRoot + "/in"},
+			{Class: sandbox.ClassHostBox, Source: filepath.Join(dir, "in", "inbox"), Target: insideRoot + "/inbox"},
+			{Class: sandbox.ClassHostBox, Source: filepath.Join(dir, "run"), Target: insideHostRun},
+			{Class: sandbox.ClassAgent, Source: filepath.Join(dir, "out"), Target: insideRoot + "/out", Writable: true},
+			{Class: sandbox.ClassAgent, Source: filepath.Join(dir, "out", "outbox"), Target: insideRoot + "/outbox", Writable: true},
+			{Class: sandbox.ClassAgent, Source: filepath.Join(dir, "home"), Target: insideHome, Writable: true},
+			{Class: sandbox.ClassAgent, Source: groupDir, Target: insideRoot + "/agent", Writable: true},
+			{Class: sandbox.ClassConfig, Source: filepath.Join(dir, "in", containerName), Target: insideRoot + "/agent/" + containerName},
+			{Class: sandbox.ClassProgram, Source: runner, Target: insidePrograms + "/" + runnerName},
+		},
+	}
+	for _, v := range crashpoint.Environ() {
+		name, value, _ := strings.Cut(v, "=")
+		spec.Env[name] = value
+	}
+	if l.runtime.Name() == sandbox.Process {
+		spec.Command = []string{runner, "--root", dir, "--config", filepath.Join(dir, "in", containerName)}
+		spec.Dir = groupDir
+		spec.Env["HOME"] = filepath.Join(dir, "home")
+	} else if c.Programs[claudeName] == insidePrograms+"/"+claudeName {
+		spec.Mounts = append(spec.Mounts, sandbox.Mount{Class: sandbox.ClassProgram, Source: l.claude, Target: c.Programs[claudeName]})
+	}
+	return spec, sandbox.Prepare(spec)
+}
+
+// sandboxUser is who runs inside: the host's own user, or the dedicated one when the host is root; never uid 0.
+func sandboxUser(s config.Settings) (uid, gid int) {
+	if unix.Geteuid() == 0 {
+		return s.SandboxUID, s.SandboxUID
+	}
+	return unix.Geteuid(), unix.Getegid()
+}
