@@ -40,7 +40,7 @@ func parseTarget(s string, fallback uint16) (target, error) {
 			return target{}, errTarget
 		}
 		t.addr, host = addr, ""
-		if behind != "" && !strings.HasPrefix(behind, ":") {
+		if behind != "" && strings.LastIndexByte(behind, ':') != 0 {
 			return target{}, errTarget
 		}
 		s = behind
