@@ -28,18 +28,21 @@ func Stuck(s Signs) string {
 	if alive.Before(s.Began) {
 		alive = s.Began
 	}
-	claimed := false
+	claimed, sign := false, alive
 	for _, a := range s.State.Acks {
 		if a.Status != mailbox.AckProcessing || a.Incarnation != s.Incarnation || a.StatusChanged.IsZero() {
 			continue
 		}
 		claimed = true
+		if a.StatusChanged.After(sign) {
+			sign = a.StatusChanged
+		}
 		age := s.Now.Sub(a.StatusChanged)
 		if age > max(s.Tolerance, declared) && !alive.After(a.StatusChanged) {
 			return fmt.Sprintf("message %s was claimed %v ago and nothing was heard since", a.MessageID, age.Round(time.Second))
 		}
 	}
-	if silent := s.Now.Sub(alive); claimed && silent > max(s.Ceiling, declared) {
+	if silent := s.Now.Sub(sign); claimed && silent > max(s.Ceiling, declared) {
 		return fmt.Sprintf("nothing was heard for %v", silent.Round(time.Second))
 	}
 	return ""
