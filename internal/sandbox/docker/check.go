@@ -80,10 +80,17 @@ func (f *facts) check(opt Options, uid int) (findings []Finding) {
 			Hint: "give the daemon these cgroup controllers (rootless: delegate them to the user)",
 		})
 	}
-	if opt.Runtime != "" && !slices.Contains(f.runtimes, opt.Runtime) {
+	switch {
+	case opt.Runtime == "":
+	case f.podman && opt.Runtime != f.runtime:
+		findings = append(findings, Finding{
+			What: "Podman does not use the OCI runtime " + opt.Runtime, Why: "its API starts every container with its own default, " + f.runtime,
+			Hint: "start its service with --runtime " + opt.Runtime + ", or unset docker.runtime", Fatal: true,
+		})
+	case !f.podman && !slices.Contains(f.runtimes, opt.Runtime):
 		findings = append(findings, Finding{
 			What: "the daemon has no OCI runtime " + opt.Runtime, Why: "docker.runtime names it; the daemon has " + strings.Join(sorted(f.runtimes), ", "),
-			Hint: "register it with the daemon or unset docker.runtime", Fatal: !f.podman, // Podman lists only what it was configured with
+			Hint: "register it with the daemon or unset docker.runtime", Fatal: true,
 		})
 	}
 	if f.selinux && !opt.Relabel {

@@ -137,7 +137,7 @@ func (r *Runtime) Probe(ctx context.Context) (string, error) {
 type facts struct {
 	podman, rootless, remapped, selinux, seccomp bool
 	memory, pids, cpu                            bool
-	cgroup, version, arch                        string
+	cgroup, version, arch, runtime               string
 	runtimes                                     []string
 }
 
@@ -175,7 +175,7 @@ func (r *Runtime) facts(ctx context.Context) (*facts, error) {
 	}
 	f = &facts{
 		memory: i.Info.MemoryLimit, pids: i.Info.PidsLimit, cpu: i.Info.CPUCfsQuota,
-		cgroup: i.Info.CgroupVersion, version: i.Info.ServerVersion, arch: i.Info.Architecture,
+		cgroup: i.Info.CgroupVersion, version: i.Info.ServerVersion, arch: i.Info.Architecture, runtime: i.Info.DefaultRuntime,
 	}
 	for _, c := range v.Components {
 		f.podman = f.podman || strings.Contains(c.Name, "Podman")

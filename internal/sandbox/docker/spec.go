@@ -5,7 +5,6 @@ import (
 	"encoding/hex"
 	"errors"
 	"fmt"
-	"math"
 	"slices"
 	"sort"
 	"strconv"
@@ -31,7 +30,9 @@ const (
 	defaultTmp = 256 << 20
 	openFiles  = 16384 // most files a process inside may have open
 	logSize    = "256k"
-	hostname   = "sandbox"
+	// userProcesses is a ceiling of the whole user, not of one sandbox; Limits.PIDs is that.
+	userProcesses = 16384
+	hostname      = "sandbox"
 )
 
 // containerName is unique per install and session: the daemon itself then refuses a second one. The session is in it for
@@ -88,7 +89,10 @@ func createOptions(spec sandbox.Spec, accounts []sandbox.Mount, opt Options, f *
 	}
 	host.ShmSize = tmp
 	// owned by the sandbox: runc sets the mode that the folder has in the image, whatever is asked for
-	own := fmt.Sprintf("nosuid,nodev,uid=%d,gid=%d,size=%d", spec.UID, spec.GID, tmp)
+	own := fmt.Sprintf("nosuid,nodev,size=%d,uid=%d,gid=%d", tmp, spec.UID, spec.GID)
+	if f.podman {
+		own = fmt.Sprintf("nosuid,nodev,size=%d,U,notmpcopyup", tmp)
+	}
 	host.Tmpfs = map[string]string{"/tmp": "rw,exec,mode=1777," + own, "/run": "rw,noexec,mode=0755," + own}
 	if f.podman && f.rootless {
 		host.UsernsMode = "keep-id"
@@ -127,7 +131,7 @@ func createOptions(spec sandbox.Spec, accounts []sandbox.Mount, opt Options, f *
 func resources(l sandbox.Limits, f *facts) container.Resources {
 	res := container.Resources{Ulimits: []*container.Ulimit{{Name: "core", Soft: 0, Hard: 0}, ceiling("nofile", unix.RLIMIT_NOFILE, openFiles)}}
 	if f.podman { // its own default may be above what the machine allows
-		res.Ulimits = append(res.Ulimits, ceiling("nproc", unix.RLIMIT_NPROC, math.MaxInt32))
+		res.Ulimits = append(res.Ulimits, ceiling("nproc", unix.RLIMIT_NPROC, userProcesses))
 	}
 	if l.MemoryBytes > 0 && f.memory {
 		res.Memory = l.MemoryBytes

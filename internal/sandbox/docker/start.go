@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
+	"strings"
 	"time"
 
 	"github.com/containerd/errdefs"
@@ -38,6 +39,11 @@ func (r *Runtime) Start(ctx context.Context, spec sandbox.Spec) (sandbox.Handle,
 	}
 	if f.remapped || f.rootless && !f.podman {
 		return nil, &sandbox.Failure{Class: sandbox.Denied, Op: op, Hint: remapHint, Err: errRemapped}
+	}
+	if f.podman && r.opt.Runtime != "" && r.opt.Runtime != f.runtime {
+		// its API takes the name and runs something else, which would be less isolated than was asked for
+		return nil, &sandbox.Failure{Class: sandbox.SpecInvalid, Op: op, Hint: "start Podman's service with --runtime " + r.opt.Runtime + ", or unset docker.runtime",
+			Err: fmt.Errorf("the API of Podman starts every container with its own default, %s", f.runtime)}
 	}
 	name := containerName(spec.Labels)
 	release, ok := r.hold(name)
@@ -83,7 +89,7 @@ func (r *Runtime) create(ctx context.Context, opt client.ContainerCreateOptions,
 			r.discard(ctx, opt.Name) // the daemon may have made it after we stopped listening
 			return "", err
 		}
-		if !errdefs.IsConflict(err) {
+		if !errdefs.IsConflict(err) && !strings.Contains(err.Error(), "name is already in use") { // the latter is Podman
 			return "", err
 		}
 		if err := r.clear(ctx, opt.Name, spec); err != nil {
