@@ -1,0 +1,17 @@
+// Package container holds what the agent image is built from.
+package container
+
+import _ "embed"
+
+//go:embed Dockerfile
+var dockerfile []byte
+
+// Files is the build context of the agent image, by path in it. ca is a PEM bundle that downloads during the build trust in
+// addition; nil for none.
+func Files(ca []byte) map[string][]byte {
+	files := map[string][]byte{"Dockerfile": dockerfile, "ca/README": []byte("certificates that only the build trusts\n")}
+	if len(ca) > 0 {
+		files["ca/extra.crt"] = ca
+	}
+	return files
+}
