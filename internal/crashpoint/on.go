@@ -11,8 +11,12 @@ import (
 	"syscall"
 )
 
-// variable holds `name=N[,name=N…]`: the process dies by SIGKILL at the N-th hit of that name.
-const variable = "NANOCLAW_CRASHPOINT"
+// variable holds `name=N[,name=N…]`: the process dies by SIGKILL at the N-th hit of that name. onceVariable, if set, names
+// a file that is made at the first crash; once it is there, nothing crashes any more, in no process.
+const (
+	variable     = "NANOCLAW_CRASHPOINT"
+	onceVariable = "NANOCLAW_CRASHPOINT_ONCE"
+)
 
 var plan = parse(os.Getenv(variable))
 
@@ -31,16 +35,32 @@ func parse(s string) map[string]*atomic.Int64 {
 
 // Hit kills this process with SIGKILL when the plan says so for this hit of name.
 func Hit(name string) {
-	if c := plan[name]; c != nil && c.Add(-1) == 0 {
-		_ = syscall.Kill(os.Getpid(), syscall.SIGKILL)
-		select {}
+	if c := plan[name]; c == nil || c.Add(-1) != 0 || !first() {
+		return
 	}
+	_ = syscall.Kill(os.Getpid(), syscall.SIGKILL)
+	select {}
+}
+
+func first() bool {
+	path := os.Getenv(onceVariable)
+	if path == "" {
+		return true
+	}
+	f, err := os.OpenFile(path, os.O_CREATE|os.O_EXCL|os.O_WRONLY, 0o666)
+	if err != nil {
+		return false
+	}
+	return f.Close() == nil
 }
 
 // Environ is what a child must be given so that its own crash points work.
 func Environ() []string {
-	if v := os.Getenv(variable); v != "" {
-		return []string{variable + "=" + v}
+	var out []string
+	for _, name := range []string{variable, onceVariable} {
+		if v := os.Getenv(name); v != "" {
+			out = append(out, name+"="+v)
+		}
 	}
-	return nil
+	return out
 }
