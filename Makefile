@@ -1,8 +1,7 @@
 # NanoClaw. `make chat` and `make test` are all a newcomer needs; the rest is for those who work on it.
 GO      ?= go
 BIN     := bin
-VERSION := $(shell git describe --tags --always --dirty 2>/dev/null || echo unknown)
-LDFLAGS := -s -w -X nanoclaw/internal/control.build=$(VERSION)
+LDFLAGS := -s -w
 PROGRAMS := nanoclaw ncl agent-runner
 
 export CGO_ENABLED = 0
