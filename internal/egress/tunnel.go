@@ -22,6 +22,8 @@ func (c *call) deny(t target) string {
 
 // tunnel is CONNECT.
 func (d *door) tunnel(c *call, r *http.Request) (reason string) {
+	// What follows a refused CONNECT was meant for the tunnel and is no request.
+	c.w.Header().Set("Connection", "close")
 	t, err := parseTarget(r.RequestURI, 0)
 	if err != nil {
 		return c.refuse(http.StatusBadRequest, "CONNECT wants "+err.Error())
