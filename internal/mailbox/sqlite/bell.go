@@ -3,6 +3,7 @@ package sqlite
 import (
 	"bufio"
 	"context"
+	"errors"
 	"fmt"
 	"io"
 	"log/slog"
@@ -127,7 +128,9 @@ func (b *Bell) Close() error {
 	b.stop()
 	var err error
 	if b.listener != nil {
-		err = b.listener.Close()
+		if err = b.listener.Close(); errors.Is(err, net.ErrClosed) {
+			err = nil
+		}
 	}
 	b.mu.Lock()
 	b.closed = true

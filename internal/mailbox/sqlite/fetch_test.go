@@ -189,11 +189,15 @@ func TestHeldExchangeSetsNext(t *testing.T) {
 }
 
 // spec/bugs.md PERF-3: no statement has a variable per row.
-func TestFortyThousandPendingRowsDrain(t *testing.T) {
+func TestManyPendingRowsDrain(t *testing.T) {
 	t.Parallel()
 	s := newSession(t)
 	r := s.runner(1)
-	rows := make([]mailbox.InRow, 40_000)
+	n := 33_000 // above SQLite's limit of variables
+	if raceDetector {
+		n = 2_000
+	}
+	rows := make([]mailbox.InRow, n)
 	for i := range rows {
 		rows[i] = inRow("x")
 	}
