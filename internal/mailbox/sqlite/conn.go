@@ -169,6 +169,21 @@ func (k *conn) write(ctx context.Context, f func() error) error {
 	return nil
 }
 
+// snapshot runs f, which only reads, on one state of the file: the shared lock is taken once and not per statement.
+func (k *conn) snapshot(f func() error) error {
+	if _, err := k.exec("BEGIN"); err != nil {
+		return err
+	}
+	err := f()
+	if err == nil {
+		_, err = k.exec("COMMIT")
+	}
+	if err != nil {
+		_, _ = k.exec("ROLLBACK")
+	}
+	return err
+}
+
 // retry repeats f while the other side's lock, or its journal waiting for recovery, is in the way.
 func retry(ctx context.Context, f func() error) error {
 	var start time.Time

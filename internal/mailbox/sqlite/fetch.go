@@ -31,8 +31,11 @@ AND kind <> 'system' AND after_incarnation < ? ORDER BY seq`
 	sqlInBySeq    = `SELECT ` + inColumns + ` FROM messages_in WHERE seq = ?`
 )
 
-// pageRows is how many candidates are looked at together.
-const pageRows = 64
+// Candidates are looked at by pages that grow while most of them turn out to be taken.
+const (
+	firstPage = 16
+	lastPage  = 1024
+)
 
 // candidate is a due row that may still be claimed or finished.
 type candidate struct {
@@ -54,7 +57,12 @@ func (r *Runner) Fetch(ctx context.Context, limit int) (Batch, error) {
 	f := fetch{ctx: ctx, in: r.in.conn, acks: r.acks, mine: r.opt.Incarnation, limit: max(limit, 1)}
 	err := retry(ctx, func() error {
 		f.now, f.batch, f.held = mailbox.FormatTime(r.opt.Now()), Batch{}, map[string]bool{}
-		return f.run()
+		return r.in.snapshot(func() error {
+			if r.out.conn == nil {
+				return f.run()
+			}
+			return r.out.snapshot(f.run)
+		})
 	})
 	if err != nil {
 		return Batch{}, failure("fetch", err)
@@ -186,8 +194,8 @@ func (f *fetch) unfinished() (map[int64]string, error) {
 // those whose time has come.
 func (f *fetch) pick(query string, trigger int, from int64, room int) ([]candidate, error) {
 	var ready []candidate
-	for len(ready) < room {
-		page, err := f.candidates(query, f.mine, from, max(room, pageRows))
+	for size := firstPage; len(ready) < room; size = min(4*size, lastPage) {
+		page, err := f.candidates(query, f.mine, from, max(room-len(ready), size))
 		if err != nil {
 			return nil, err
 		}
