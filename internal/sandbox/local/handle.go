@@ -65,17 +65,9 @@ func (h *handle) Stop(ctx context.Context, grace time.Duration) error {
 	h.known = append(h.known, members...)
 	h.mu.Unlock()
 	if grace > 0 {
-		if err := h.runner.signal(unix.SIGTERM); err != nil && !h.over() {
-			return h.failure("send SIGTERM", err)
-		}
-		timer := time.NewTimer(grace)
-		defer timer.Stop()
-		select {
-		case <-h.done:
-			return nil
-		case <-ctx.Done():
-			return h.failure("wait for its end", ctx.Err())
-		case <-timer.C:
+		ended, err := h.terminate(ctx, grace)
+		if ended || err != nil {
+			return err
 		}
 	}
 	if err := h.runner.signal(unix.SIGKILL); err != nil && !h.over() {
@@ -86,6 +78,37 @@ func (h *handle) Stop(ctx context.Context, grace time.Duration) error {
 		return nil
 	case <-ctx.Done():
 		return h.failure("wait for its end", ctx.Err())
+	}
+}
+
+// retryTerm is the pause between signals to a runner that does not catch them yet.
+const retryTerm = 10 * time.Millisecond
+
+// terminate sends SIGTERM and waits for the end, at most grace. The kernel drops the signal for the first process of a
+// namespace until it has a handler, so it is sent again to one that has just started.
+func (h *handle) terminate(ctx context.Context, grace time.Duration) (ended bool, err error) {
+	limit := time.NewTimer(grace)
+	defer limit.Stop()
+	for caught := false; ; {
+		var again <-chan time.Time
+		if !caught {
+			caught = catches(h.rec.Runner.PID, unix.SIGTERM)
+			if err := h.runner.signal(unix.SIGTERM); err != nil && !h.over() {
+				return false, h.failure("send SIGTERM", err)
+			}
+			if !caught {
+				again = time.After(retryTerm)
+			}
+		}
+		select {
+		case <-h.done:
+			return true, nil
+		case <-ctx.Done():
+			return false, h.failure("wait for its end", ctx.Err())
+		case <-limit.C:
+			return false, nil
+		case <-again:
+		}
 	}
 }
 

@@ -7,6 +7,7 @@ import (
 	"os"
 	"strconv"
 	"strings"
+	"syscall"
 )
 
 // Proc identifies a process beyond the reuse of its number: by the time it started, in clock ticks since boot.
@@ -72,6 +73,21 @@ func (p Proc) Alive() bool {
 func (p Proc) exists() bool {
 	s, err := readStat(p.PID)
 	return p.PID > 0 && err == nil && s.start == p.Start
+}
+
+// catches reports whether the process has a handler for a signal.
+func catches(pid int, sig syscall.Signal) bool {
+	b, err := os.ReadFile(fmt.Sprintf("/proc/%d/status", pid))
+	if err != nil {
+		return false
+	}
+	for line := range strings.Lines(string(b)) {
+		if mask, ok := strings.CutPrefix(line, "SigCgt:"); ok {
+			m, err := strconv.ParseUint(strings.TrimSpace(mask), 16, 64)
+			return err == nil && m>>(sig-1)&1 == 1
+		}
+	}
+	return false
 }
 
 // bootID tells one boot of the machine from another: process numbers and start times mean nothing across them.
