@@ -2,6 +2,7 @@ package store
 
 import (
 	"context"
+	"database/sql"
 	"encoding/json"
 	"fmt"
 
@@ -14,21 +15,23 @@ type AuditEntry struct {
 	Detail                     json.RawMessage
 }
 
-// Audit appends entries.
+// Audit appends entries, all or none.
 func (s *Store) Audit(ctx context.Context, entries ...AuditEntry) error {
-	for _, e := range entries {
-		if e.At == "" {
-			e.At = s.stampNow()
+	return s.tx(ctx, "write audit log", func(tx *sql.Tx) error {
+		for _, e := range entries {
+			if e.At == "" {
+				e.At = s.stampNow()
+			}
+			if len(e.Detail) == 0 {
+				e.Detail = json.RawMessage("{}")
+			}
+			if _, err := tx.ExecContext(ctx, `INSERT INTO audit (id, at, actor, action, subject, detail) VALUES (?, ?, ?, ?, ?, ?)`,
+				id.New("aud"), e.At, e.Actor, e.Action, e.Subject, string(e.Detail)); err != nil {
+				return fmt.Errorf("entry %s: %w", e.Action, err)
+			}
 		}
-		if len(e.Detail) == 0 {
-			e.Detail = json.RawMessage("{}")
-		}
-		if _, err := s.w.ExecContext(ctx, `INSERT INTO audit (id, at, actor, action, subject, detail) VALUES (?, ?, ?, ?, ?, ?)`,
-			id.New("aud"), e.At, e.Actor, e.Action, e.Subject, string(e.Detail)); err != nil {
-			return fmt.Errorf("write audit entry %s: %w", e.Action, err)
-		}
-	}
-	return nil
+		return nil
+	})
 }
 
 // AuditTail lists the newest entries, oldest of them first.

@@ -42,18 +42,18 @@ func (s *Store) Accept(ctx context.Context, messages []Message) error {
 		for _, m := range messages {
 			state, final := "pending", sql.NullString{}
 			if !m.Trigger {
-				state = "context"
+				state, final = "context", null(now) // its end is told to nobody
 			}
 			if _, err := tx.ExecContext(ctx, `INSERT INTO inbound_messages (instance, platform_id, platform_message_id, agent_group_id, row_id,
-				session_id, thread_id, state, received_at, final_at) VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?) ON CONFLICT DO NOTHING`,
-				m.Instance, m.PlatformID, m.PlatformMessageID, m.AgentGroupID, m.RowID, m.SessionID, m.ThreadID, state, now, final); err != nil {
+				session_id, thread_id, state, received_at, final_at, settled_at) VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?) ON CONFLICT DO NOTHING`,
+				m.Instance, m.PlatformID, m.PlatformMessageID, m.AgentGroupID, m.RowID, m.SessionID, m.ThreadID, state, now, final, final); err != nil {
 				return err
 			}
 			if !m.Trigger {
 				continue
 			}
 			if _, err := tx.ExecContext(ctx, `INSERT INTO session_due (session_id, due_at) VALUES (?, ?)
-				ON CONFLICT (session_id) DO UPDATE SET due_at = MIN(due_at, excluded.due_at)`, m.SessionID, now); err != nil {
+				ON CONFLICT (session_id) DO UPDATE SET due_at = excluded.due_at WHERE excluded.due_at < session_due.due_at`, m.SessionID, now); err != nil {
 				return err
 			}
 			if _, err := tx.ExecContext(ctx, `UPDATE sessions SET last_active = ? WHERE id = ?`, now, m.SessionID); err != nil {
@@ -122,27 +122,27 @@ func endMessages(ctx context.Context, tx *sql.Tx, ends []End, now string) error 
 	return nil
 }
 
-// Prune deletes what is final and older than before: messages, ledger rows and audit entries. It returns how many rows went.
-func (s *Store) Prune(ctx context.Context, before time.Time) (int64, error) {
-	var total int64
-	err := s.tx(ctx, "prune", func(tx *sql.Tx) error {
-		at := mailbox.FormatTime(before)
-		for _, q := range []string{
-			`DELETE FROM inbound_messages WHERE settled_at IS NOT NULL AND settled_at < ?`,
-			`DELETE FROM ledger WHERE state IN ('sent', 'refused', 'no-route', 'dead') AND updated_at < ?`,
-			`DELETE FROM audit WHERE at < ?`,
-		} {
-			r, err := tx.ExecContext(ctx, q, at)
+// pruned is how many rows one transaction of Prune deletes: few enough that nobody waits for it.
+const pruned = 500
+
+// Prune deletes what is final and older than before: messages, ledger rows that their inbox knows of, and audit entries. It
+// goes in small transactions and returns how many rows went, also beside an error; calling it again goes on.
+func (s *Store) Prune(ctx context.Context, before time.Time) (total int64, err error) {
+	for _, q := range []string{
+		`DELETE FROM inbound_messages WHERE row_id IN (SELECT row_id FROM inbound_messages WHERE settled_at IS NOT NULL AND settled_at < ? LIMIT ?)`,
+		`DELETE FROM ledger WHERE id IN (SELECT id FROM ledger WHERE state IN ('sent', 'refused', 'no-route', 'dead') AND updated_at < ?
+			AND (projected = 1 OR session_id IS NULL) LIMIT ?)`,
+		`DELETE FROM audit WHERE id IN (SELECT id FROM audit WHERE at < ? LIMIT ?)`,
+	} {
+		for n := int64(pruned); n == pruned; total += n {
+			r, err := s.w.ExecContext(ctx, q, mailbox.FormatTime(before), pruned)
 			if err != nil {
-				return err
+				return total, fmt.Errorf("prune: %w", err)
 			}
-			n, err := r.RowsAffected()
-			if err != nil {
-				return err
+			if n, err = r.RowsAffected(); err != nil {
+				return total, fmt.Errorf("prune: %w", err)
 			}
-			total += n
 		}
-		return nil
-	})
-	return total, err
+	}
+	return total, nil
 }

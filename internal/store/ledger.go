@@ -114,8 +114,10 @@ func (s *Store) Ingest(ctx context.Context, in Ingest) (fresh []Ledger, err erro
 		if in.Session == "" {
 			return nil
 		}
-		_, err := tx.ExecContext(ctx, `UPDATE sessions SET outbound_seq = MAX(outbound_seq, ?), ack_change = MAX(ack_change, ?) WHERE id = ?`,
-			in.OutboundSeq, in.AckChange, in.Session)
+		if _, err := tx.ExecContext(ctx, `UPDATE sessions SET outbound_seq = ? WHERE id = ? AND outbound_seq < ?`, in.OutboundSeq, in.Session, in.OutboundSeq); err != nil {
+			return err
+		}
+		_, err := tx.ExecContext(ctx, `UPDATE sessions SET ack_change = ? WHERE id = ? AND ack_change < ?`, in.AckChange, in.Session, in.AckChange)
 		return err
 	})
 	return fresh, err

@@ -48,7 +48,7 @@ func AcquireLock(home, version string) (*Lock, error) {
 	if err := unix.FcntlFlock(f.Fd(), unix.F_OFD_SETLK, &whole); err != nil {
 		defer func() { _ = f.Close() }()
 		if errors.Is(err, unix.EAGAIN) || errors.Is(err, unix.EACCES) {
-			return nil, &LockedError{Owner: readOwner(f)}
+			return nil, &LockedError{Owner: awaitOwner(f)}
 		}
 		return nil, fmt.Errorf("lock home: %w", err)
 	}
@@ -84,6 +84,17 @@ func readOwner(f *os.File) (o Owner) {
 	b, err := io.ReadAll(io.NewSectionReader(f, 0, 4096))
 	if err != nil || json.Unmarshal(b, &o) != nil {
 		return Owner{Version: "unknown", Since: "unknown"}
+	}
+	return o
+}
+
+// awaitOwner reads the owner and gives one that has the lock but has not signed it yet a moment to do so.
+func awaitOwner(f *os.File) (o Owner) {
+	for range 50 {
+		if o = readOwner(f); o.PID != 0 {
+			break
+		}
+		time.Sleep(time.Millisecond)
 	}
 	return o
 }

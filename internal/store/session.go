@@ -102,7 +102,7 @@ func (s *Store) Due(ctx context.Context, now time.Time, limit int) (due []id.Ses
 // Projected notes that the inbox shows the ends of acks up to change, and when the session is due next (zero: never).
 func (s *Store) Projected(ctx context.Context, session id.Session, change int64, due time.Time) error {
 	return s.tx(ctx, "note projection", func(tx *sql.Tx) error {
-		if _, err := tx.ExecContext(ctx, `UPDATE sessions SET ack_projected = MAX(ack_projected, ?) WHERE id = ?`, change, session); err != nil {
+		if _, err := tx.ExecContext(ctx, `UPDATE sessions SET ack_projected = ? WHERE id = ? AND ack_projected < ?`, change, session, change); err != nil {
 			return err
 		}
 		if due.IsZero() {
