@@ -54,7 +54,7 @@ func (r *Runner) Fetch(ctx context.Context, limit int) (Batch, error) {
 	defer r.out.Unlock()
 	r.in.Lock()
 	defer r.in.Unlock()
-	f := fetch{ctx: ctx, in: r.in.conn, acks: r.acks, mine: r.opt.Incarnation, limit: max(limit, 1)}
+	f := fetch{ctx: ctx, in: r.in.conn, acks: r.acks, mine: r.opt.Incarnation, level: max(r.opt.Incarnation, 1), limit: max(limit, 1)}
 	err := retry(ctx, func() error {
 		f.now, f.batch, f.held = mailbox.FormatTime(r.opt.Now()), Batch{}, map[string]bool{}
 		return r.in.snapshot(func() error {
@@ -87,7 +87,8 @@ type fetch struct {
 	ctx   context.Context
 	in    *conn
 	acks  ackReader
-	mine  int64
+	mine  int64 // own incarnation
+	level int64 // rows for starts after a lower one may be taken; a runner without an incarnation takes those for any start
 	limit int
 	now   string
 	held  map[string]bool // ids that are not to be had now
@@ -154,7 +155,7 @@ func (f *fetch) unfinished() (map[int64]string, error) {
 		var seq int64
 		var trigger bool
 		var after sql.NullString
-		found, err := f.in.one(sqlClaimedRow, []any{c.MessageID, f.mine}, &seq, &trigger, &after)
+		found, err := f.in.one(sqlClaimedRow, []any{c.MessageID, f.level}, &seq, &trigger, &after)
 		if err != nil {
 			return nil, err
 		}
@@ -195,7 +196,7 @@ func (f *fetch) unfinished() (map[int64]string, error) {
 func (f *fetch) pick(query string, trigger int, from int64, room int) ([]candidate, error) {
 	var ready []candidate
 	for size := firstPage; len(ready) < room; size = min(4*size, lastPage) {
-		page, err := f.candidates(query, f.mine, from, max(room-len(ready), size))
+		page, err := f.candidates(query, f.level, from, max(room-len(ready), size))
 		if err != nil {
 			return nil, err
 		}
@@ -208,7 +209,7 @@ func (f *fetch) pick(query string, trigger int, from int64, room int) ([]candida
 		}
 		ready = append(ready, page...)
 	}
-	timed, err := f.candidates(sqlTimedDue, trigger, f.now, f.mine)
+	timed, err := f.candidates(sqlTimedDue, trigger, f.now, f.level)
 	if err != nil {
 		return nil, err
 	}
