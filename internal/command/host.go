@@ -2,12 +2,13 @@ package command
 
 import (
 	"context"
-	"errors"
 	"log/slog"
 
 	"nanoclaw/internal/config"
+	"nanoclaw/internal/control"
+	"nanoclaw/internal/host"
 )
 
-func serveHost(context.Context, config.Settings, *slog.Logger, func()) error {
-	return errors.New("run the host: this build has none")
+func serveHost(ctx context.Context, s config.Settings, log *slog.Logger, ready func()) error {
+	return host.Run(ctx, host.Options{Settings: s, Version: control.Version(), Log: log, Ready: ready})
 }
