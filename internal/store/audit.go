@@ -2,7 +2,6 @@ package store
 
 import (
 	"context"
-	"database/sql"
 	"encoding/json"
 	"fmt"
 
@@ -17,7 +16,7 @@ type AuditEntry struct {
 
 // Audit appends entries, all or none.
 func (s *Store) Audit(ctx context.Context, entries ...AuditEntry) error {
-	return s.tx(ctx, "write audit log", func(tx *sql.Tx) error {
+	return s.tx(ctx, "write audit log", func(tx *txn) error {
 		for _, e := range entries {
 			if e.At == "" {
 				e.At = s.stampNow()

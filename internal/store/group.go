@@ -63,7 +63,7 @@ type First struct {
 // is there stays as it is, except that the offline provider gives way to f.Provider. It returns the agent's id.
 func (s *Store) Bootstrap(ctx context.Context, f First) (id.AgentGroup, error) {
 	var group id.AgentGroup
-	err := s.tx(ctx, "create the first agent", func(tx *sql.Tx) error {
+	err := s.tx(ctx, "create the first agent", func(tx *txn) error {
 		now := s.stampNow()
 		exec := func(q string, args ...any) error {
 			_, err := tx.ExecContext(ctx, q, args...)

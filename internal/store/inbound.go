@@ -37,7 +37,7 @@ func (s *Store) Seen(ctx context.Context, instance, platformID, platformMessageI
 // Accept is the second step of P1: the dedupe rows and the due time of their sessions, in one transaction, after the rows
 // are in the inboxes. Repeating it changes nothing.
 func (s *Store) Accept(ctx context.Context, messages []Message) error {
-	return s.tx(ctx, "accept message", func(tx *sql.Tx) error {
+	return s.tx(ctx, "accept message", func(tx *txn) error {
 		now := s.stampNow()
 		for _, m := range messages {
 			state, final := "pending", sql.NullString{}
@@ -112,7 +112,7 @@ type End struct {
 	Reason string
 }
 
-func endMessages(ctx context.Context, tx *sql.Tx, ends []End, now string) error {
+func endMessages(ctx context.Context, tx *txn, ends []End, now string) error {
 	for _, e := range ends {
 		if _, err := tx.ExecContext(ctx, `UPDATE inbound_messages SET state = ?, reason = ?, final_at = ? WHERE row_id = ? AND state = 'pending'`,
 			e.State, e.Reason, now, e.RowID); err != nil {

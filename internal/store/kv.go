@@ -37,7 +37,7 @@ func (k *kv) List(ctx context.Context, from, to string, limit int) ([]channel.Pa
 }
 
 func (k *kv) Update(ctx context.Context, pairs ...channel.Pair) error {
-	return k.s.tx(ctx, "write to "+k.scope, func(tx *sql.Tx) error {
+	return k.s.tx(ctx, "write to "+k.scope, func(tx *txn) error {
 		for _, p := range pairs {
 			var err error
 			switch {

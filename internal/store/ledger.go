@@ -94,7 +94,7 @@ type Ingest struct {
 // Ingest takes outbound rows, the ends of messages and the cursors over, in one transaction. It is idempotent by (session,
 // outbound id). It returns the rows that are new, with their creation time.
 func (s *Store) Ingest(ctx context.Context, in Ingest) (fresh []Ledger, err error) {
-	err = s.tx(ctx, "take over outbound rows", func(tx *sql.Tx) error {
+	err = s.tx(ctx, "take over outbound rows", func(tx *txn) error {
 		fresh = fresh[:0]
 		at := s.now()
 		now := s.stampNow()
@@ -123,7 +123,7 @@ func (s *Store) Ingest(ctx context.Context, in Ingest) (fresh []Ledger, err erro
 	return fresh, err
 }
 
-func insertLedger(ctx context.Context, tx *sql.Tx, v Ledger, now string) (bool, error) {
+func insertLedger(ctx context.Context, tx *txn, v Ledger, now string) (bool, error) {
 	r, err := tx.ExecContext(ctx, `INSERT INTO ledger (id, session_id, outbound_id, seq, instance, platform_id, thread_id, kind, content, reply_to,
 		exchange, fallback, state, not_before, reason, created_at, updated_at) VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)
 		ON CONFLICT DO NOTHING`, v.ID, null(string(v.SessionID)), v.OutboundID, v.Seq, v.Instance, v.PlatformID, v.ThreadID, v.Kind,
@@ -179,7 +179,7 @@ func (s *Store) Unprojected(ctx context.Context, session id.Session, limit int) 
 
 // MarkProjected notes that the inbox knows the outcomes.
 func (s *Store) MarkProjected(ctx context.Context, rows []Ledger) error {
-	return s.tx(ctx, "note projection", func(tx *sql.Tx) error {
+	return s.tx(ctx, "note projection", func(tx *txn) error {
 		for _, v := range rows {
 			if _, err := tx.ExecContext(ctx, `UPDATE ledger SET projected = 1 WHERE id = ?`, v.ID); err != nil {
 				return err

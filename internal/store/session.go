@@ -35,7 +35,7 @@ func (s *Store) ResolveSession(ctx context.Context, key string, group id.AgentGr
 	if v, err := s.sessionByKey(ctx, key); err == nil {
 		return v, nil
 	}
-	err := s.tx(ctx, "create session", func(tx *sql.Tx) error {
+	err := s.tx(ctx, "create session", func(tx *txn) error {
 		now := s.stampNow()
 		_, err := tx.ExecContext(ctx, `INSERT INTO sessions (id, session_key, agent_group_id, messaging_group_id, thread_id, created_at, last_active)
 			VALUES (?, ?, ?, ?, ?, ?, ?) ON CONFLICT (session_key) DO NOTHING`, id.New(id.PrefixSession), key, group, null(string(chat)), thread, now, now)
@@ -101,7 +101,7 @@ func (s *Store) Due(ctx context.Context, now time.Time, limit int) (due []id.Ses
 
 // Projected notes that the inbox shows the ends of acks up to change, and when the session is due next (zero: never).
 func (s *Store) Projected(ctx context.Context, session id.Session, change int64, due time.Time) error {
-	return s.tx(ctx, "note projection", func(tx *sql.Tx) error {
+	return s.tx(ctx, "note projection", func(tx *txn) error {
 		if _, err := tx.ExecContext(ctx, `UPDATE sessions SET ack_projected = ? WHERE id = ? AND ack_projected < ?`, change, session, change); err != nil {
 			return err
 		}

@@ -45,7 +45,7 @@ func (e *NewerError) Error() string {
 
 // Store is the open database.
 type Store struct {
-	w, r *sql.DB
+	w, r *pool
 	now  func() time.Time
 }
 
@@ -61,18 +61,20 @@ func Open(ctx context.Context, home string) (*Store, error) {
 		return nil, fmt.Errorf("open database: %w", err)
 	}
 	s := &Store{now: time.Now}
-	var err error
-	if s.w, err = connect(path, 1, "_txlock=immediate"); err != nil {
+	w, err := connect(path, 1, "_txlock=immediate")
+	if err != nil {
 		return nil, err
 	}
-	if err := migrate(ctx, s.w); err != nil {
-		_ = s.w.Close()
+	if err := migrate(ctx, w); err != nil {
+		_ = w.Close()
 		return nil, err
 	}
-	if s.r, err = connect(path, readers, "_pragma=query_only(1)"); err != nil {
-		_ = s.w.Close()
+	r, err := connect(path, readers, "_pragma=query_only(1)")
+	if err != nil {
+		_ = w.Close()
 		return nil, err
 	}
+	s.w, s.r = newPool(w), newPool(r)
 	return s, nil
 }
 
@@ -162,17 +164,21 @@ func migrationSteps() ([]string, error) {
 }
 
 // tx runs f in one write transaction.
-func (s *Store) tx(ctx context.Context, what string, f func(*sql.Tx) error) error {
-	t, err := s.w.BeginTx(ctx, nil)
+func (s *Store) tx(ctx context.Context, what string, f func(*txn) error) error {
+	begun, err := s.w.BeginTx(ctx, nil)
 	if err != nil {
 		return fmt.Errorf("%s: %w", what, err)
 	}
+	t := &txn{Tx: begun, p: s.w}
 	defer func() { _ = t.Rollback() }()
 	if err := f(t); err != nil {
 		return fmt.Errorf("%s: %w", what, err)
 	}
 	if err := t.Commit(); err != nil {
 		return fmt.Errorf("%s: %w", what, err)
+	}
+	for _, q := range t.missed {
+		s.w.compile(ctx, q)
 	}
 	return nil
 }

@@ -104,7 +104,7 @@ func TestMigrationsMakeTheLatestSchema(t *testing.T) {
 	if _, err := db.ExecContext(t.Context(), string(latest)); err != nil {
 		t.Fatal(err)
 	}
-	if d := cmp.Diff(schema(db), schema(f.w)); d != "" {
+	if d := cmp.Diff(schema(db), schema(f.w.DB)); d != "" {
 		t.Errorf("latest.sql and the migrations differ (-latest +migrations):\n%s", d)
 	}
 }
