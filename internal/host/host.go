@@ -189,7 +189,6 @@ func (h *Host) serve(ctx context.Context) error {
 	if h.opt.Ready != nil {
 		h.opt.Ready()
 	}
-	h.log.Info("host is ready", "home", h.opt.Settings.Home, "version", h.opt.Version, "pid", os.Getpid())
 	err = server.New(server.Options{Backend: h, Chat: h.terminal, Version: h.opt.Version, Log: h.log}).Serve(ctx, socket)
 	h.stop()
 	running.Wait()

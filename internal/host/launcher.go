@@ -113,6 +113,16 @@ func (l *launcher) folders(dir, groupDir string) error {
 	if err := os.MkdirAll(l.stateDir(dir), 0o700); err != nil {
 		return err
 	}
+	// The agent may have put a link in this folder's place: it is then no mount source.
+	outbox := filepath.Join(dir, "out", "outbox")
+	if err := os.Mkdir(outbox, 0o700); err != nil && !os.IsExist(err) {
+		return err
+	}
+	if st, err := os.Lstat(outbox); err != nil {
+		return err
+	} else if !st.IsDir() {
+		return fmt.Errorf("%s is not a folder (the agent replaced it; remove it)", outbox)
+	}
 	if l.runtime.Name() != sandbox.Process {
 		return nil
 	}
