@@ -124,9 +124,9 @@ func (h *handle) follow() {
 	h.mu.Lock()
 	known := h.known
 	h.mu.Unlock()
-	killAll(append(h.set.driver.Members(h.rec), known...))
+	Kill(append(h.set.driver.Members(h.rec), known...))
 	if m := h.rec.Monitor; m.PID != 0 && m.PID != h.rec.Runner.PID && !WaitGone(context.Background(), m, monitorGrace) {
-		killAll([]Proc{m})
+		Kill([]Proc{m})
 	}
 	var state *os.ProcessState
 	if h.process != nil {
@@ -138,14 +138,14 @@ func (h *handle) follow() {
 		g.Remove()
 	}
 	h.exit.Stderr = Tail(LogPath(h.rec.StateDir))
-	h.unlog()
 	h.set.forget(h)
 	close(h.done)
+	h.unlog()
 	h.runner.close()
 }
 
-// killAll sends SIGKILL to each process and waits up to five seconds for their ends.
-func killAll(procs []Proc) {
+// Kill sends SIGKILL to each process and waits up to five seconds for their ends.
+func Kill(procs []Proc) {
 	deadline := time.Now().Add(5 * time.Second)
 	var open []*pidfd
 	for _, p := range procs {

@@ -113,17 +113,26 @@ func (t *trimmer) watch(path string) (stop func()) {
 }
 
 func (t *trimmer) forget(wd int32) {
+	if f := t.remove(wd); f != nil {
+		_ = f.Close() // the kernel takes some 10 ms for it
+	}
+}
+
+// remove ends the watch, and returns the descriptor if it was the last.
+func (t *trimmer) remove(wd int32) *os.File {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	if t.f == nil {
-		return
+		return nil
 	}
 	t.control(func(fd int) { _, _ = unix.InotifyRmWatch(fd, uint32(wd)) })
 	delete(t.paths, wd)
-	if len(t.paths) == 0 {
-		_ = t.f.Close()
-		t.f = nil
+	if len(t.paths) > 0 {
+		return nil
 	}
+	f := t.f
+	t.f = nil
+	return f
 }
 
 func (t *trimmer) control(do func(fd int)) {

@@ -154,7 +154,7 @@ func (s *Set) launch(ctx context.Context, spec sandbox.Spec, k string, rec Recor
 
 // abandon ends a sandbox that could not be recorded.
 func (s *Set) abandon(c Child, rec Record) {
-	killAll(append(s.driver.Members(rec), c.Runner, c.Monitor))
+	Kill(append(s.driver.Members(rec), c.Runner, c.Monitor))
 	_, _ = c.Process.Wait()
 }
 
@@ -237,7 +237,7 @@ func (s *Set) adopt(rec Record, boot string) (sandbox.Handle, error) {
 // bury ends what is left of a sandbox whose runner is dead, and takes its limits away.
 func (s *Set) bury(rec Record, boot string) {
 	if rec.Boot == boot {
-		killAll(append(s.driver.Members(rec), rec.Monitor))
+		Kill(append(s.driver.Members(rec), rec.Monitor))
 	}
 	if rec.Group != nil {
 		rec.Group.Remove()

@@ -50,6 +50,7 @@ func sleeper(mark string) *exec.Cmd {
 }
 
 func fork(n int64, mark string) (started int64, err error) {
+	keepThreads(12)
 	var all []*exec.Cmd
 	for started < n {
 		c := sleeper(mark)
@@ -64,6 +65,24 @@ func fork(n int64, mark string) (started int64, err error) {
 		_ = c.Wait()
 	}
 	return started, err
+}
+
+// keepThreads makes the Go runtime hold n threads more, which it keeps for later. Without them the probe would die when the
+// runtime wants a thread at the moment at which the limit is reached.
+func keepThreads(n int) {
+	var all sync.WaitGroup
+	gate := make(chan struct{})
+	for range n {
+		all.Go(func() {
+			runtime.LockOSThread()
+			defer runtime.UnlockOSThread()
+			<-gate
+		})
+	}
+	for range n {
+		gate <- struct{}{}
+	}
+	all.Wait()
 }
 
 // family starts processes in the three ways that keep one alive beyond its parent's careless end.
