@@ -11,6 +11,7 @@ import (
 	"path/filepath"
 	"strconv"
 	"strings"
+	"syscall"
 	"testing"
 	"time"
 
@@ -217,6 +218,40 @@ func TestTwoProcesses(t *testing.T) {
 	}
 	if due, _, err := s.h.Due(t.Context()); err != nil || due != 0 {
 		t.Errorf("%d rows left due, error %v", due, err)
+	}
+}
+
+// A host that is root and a sandbox with a uid of its own: the sandbox reads in/, writes out/, and cannot write in/.
+func TestAcrossUsers(t *testing.T) {
+	t.Parallel()
+	if os.Geteuid() != 0 {
+		t.Skip("needs root to be two users")
+	}
+	const uid = 23456
+	s := newSession(t, func(o *HostOptions) { o.OutUID, o.SandboxGID = uid, uid })
+	for dir := s.dir; dir != os.TempDir() && len(dir) > 1; dir = filepath.Dir(dir) {
+		must(t, os.Chmod(dir, 0o711))
+	}
+	bell, err := ListenBell(filepath.Join(s.dir, runDir), 1, 0o660, nil)
+	must(t, err)
+	defer func() { must(t, bell.Close()) }()
+	must(t, bell.Chown(-1, uid))
+	must(t, exec.Command("cp", os.Args[0], filepath.Join(s.dir, "test")).Run())
+	p := s.put(inRow("1"), inRow("stop"))
+	cmd := exec.Command(filepath.Join(s.dir, "test"))
+	cmd.Env = []string{fmt.Sprintf("%s=runner 1 %s", childVariable, s.dir)}
+	cmd.Dir, cmd.Stderr = s.dir, os.Stderr
+	cmd.SysProcAttr = &syscall.SysProcAttr{Credential: &syscall.Credential{Uid: uid, Gid: uid}}
+	must(t, cmd.Run())
+	rows, err := s.h.Outbound(t.Context(), 0, 10)
+	if err != nil || len(rows) != 2 || rows[1].Row.InReplyTo != p[1].ID {
+		t.Errorf("rows %+v, error %v", rows, err)
+	}
+	heard(t, "bell of the other user", bell.Rung())
+	deny := exec.Command("/bin/sh", "-c", "echo x >> in/inbound.db || echo x > in/new || echo x > run/new")
+	deny.Dir, deny.SysProcAttr = s.dir, cmd.SysProcAttr
+	if out, err := deny.CombinedOutput(); err == nil {
+		t.Errorf("the sandbox wrote on the host's side: %s", out)
 	}
 }
 
