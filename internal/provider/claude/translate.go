@@ -1,0 +1,304 @@
+package claude
+
+import (
+	"bytes"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"strings"
+	"time"
+
+	"nanoclaw/internal/obs"
+	"nanoclaw/internal/provider"
+)
+
+const (
+	syntheticModel = "<synthetic>"
+	deltaEvery     = time.Second // activity of a streaming answer, at most
+)
+
+var deltaStart = []byte(`{"type":"stream_event"`)
+
+// read translates lines until the output ends. It never blocks on the reader of the events.
+func (q *query) read(r io.Reader) {
+	lines := newLineReader(r)
+	for {
+		line, tooLong, err := lines.next()
+		if err != nil {
+			return
+		}
+		q.heard()
+		if bytes.HasPrefix(line, deltaStart) {
+			if now := time.Now(); now.Sub(q.turn.lastDelta) >= deltaEvery {
+				q.turn.lastDelta = now
+				q.events.put(provider.Event{Kind: provider.Activity})
+			}
+			continue
+		}
+		q.events.put(provider.Event{Kind: provider.Activity})
+		if tooLong {
+			q.log.Warn("claude: skipped a line that is too long")
+			continue
+		}
+		q.line(line)
+	}
+}
+
+// heard puts off the watch.
+func (q *query) heard() {
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	if q.ready {
+		q.armLocked()
+	}
+}
+
+func (q *query) line(line []byte) {
+	var head lineHead
+	if len(line) == 0 {
+		return
+	}
+	if err := json.Unmarshal(line, &head); err != nil {
+		q.log.Warn("claude: a line that is no object", obs.Error(err), obs.KeyCount, len(line))
+		return
+	}
+	var err error
+	switch head.Type {
+	case "system":
+		err = q.system(head.Subtype, line)
+	case "assistant":
+		err = decode(line, q.assistant)
+	case "user":
+		q.toolResult(line)
+	case "result":
+		err = decode(line, q.result)
+	case "command_lifecycle":
+		err = decode(line, q.lifecycle)
+	case "rate_limit_event":
+		err = decode(line, q.rateLimit)
+	case "control_request":
+		q.request(line)
+	case "control_response":
+		err = decode(line, q.answer)
+	}
+	if err != nil {
+		q.log.Warn("claude: a line could not be read", "type", head.Type, "subtype", head.Subtype, obs.Error(err))
+	}
+}
+
+func decode[T any](line []byte, use func(T)) error {
+	var v T
+	if err := json.Unmarshal(line, &v); err != nil {
+		return err
+	}
+	use(v)
+	return nil
+}
+
+func (q *query) system(subtype string, line []byte) error {
+	switch subtype {
+	case "init":
+		return decode(line, q.turnBegins)
+	case "api_retry":
+		return decode(line, func(r retryLine) {
+			q.events.put(provider.Event{
+				Kind: provider.Error, Class: classOf(r.ErrorStatus, r.Error), Retryable: true,
+				Message: fmt.Sprintf("the API answered %d (%s); try %d of %d", r.ErrorStatus, r.Error, r.Attempt, r.MaxRetries),
+			})
+		})
+	case "compact_boundary":
+		q.log.Info("claude: the conversation was compacted")
+		q.events.put(provider.Event{Kind: provider.Compacted})
+	case "task_notification":
+		return decode(line, func(t taskLine) { q.progress(t.Summary) })
+	case "status":
+		return decode(line, func(s struct {
+			Status string `json:"status"`
+		}) {
+			if s.Status == "compacting" {
+				q.progress("compacting the conversation")
+			}
+		})
+	}
+	return nil
+}
+
+func (q *query) progress(text string) {
+	if text != "" {
+		q.events.put(provider.Event{Kind: provider.Progress, Message: text})
+	}
+}
+
+// turnBegins comes at every turn, also at one nobody asked for.
+func (q *query) turnBegins(s systemLine) {
+	q.mu.Lock()
+	if !q.began {
+		q.interrupted, q.silent = false, false // they were for the turn before
+	}
+	q.running, q.began = true, true
+	q.notify()
+	q.armLocked()
+	q.mu.Unlock()
+	if s.SessionID != "" && s.SessionID != q.turn.continuation {
+		q.turn.continuation = s.SessionID
+		q.events.put(provider.Event{Kind: provider.Init, Continuation: s.SessionID})
+	}
+	for _, m := range s.MCPServers {
+		switch {
+		case m.Status == "connected":
+		case m.Status == "failed" && q.setup.required(m.Name):
+			q.fail(&provider.QueryError{
+				Op: "reach the tool server " + m.Name, Class: provider.ClassOther, Retryable: true,
+				Err: fmt.Errorf("the CLI reports it as %s, and without its tools no turn may run", m.Status),
+			})
+		default:
+			q.log.Warn("claude: a tool server is not there", "server", m.Name, "status", m.Status)
+		}
+	}
+}
+
+// assistant is one finished block of the answer.
+func (q *query) assistant(a assistantLine) {
+	if a.ParentToolUseID != nil {
+		return // a sub-agent talks to its caller
+	}
+	if a.Message.Model == syntheticModel {
+		q.turn.synthetic = true
+		if q.mu.Lock(); !q.command {
+			q.mu.Unlock()
+			return
+		}
+		q.mu.Unlock() // the answer of a slash command is given in the model's place
+	} else {
+		q.turn.spoke = true
+	}
+	for _, b := range a.Message.Content {
+		if b.Type == "text" && b.Text != "" {
+			q.events.put(provider.Event{Kind: provider.Text, Text: b.Text})
+		}
+	}
+}
+
+// toolResult ends tools whose hook did not come.
+func (q *query) toolResult(line []byte) {
+	q.mu.Lock()
+	var over []string
+	for id := range q.tools {
+		if id != "" && bytes.Contains(line, []byte(id)) {
+			over = append(over, id)
+		}
+	}
+	q.mu.Unlock()
+	for _, id := range over {
+		q.toolEnd(id)
+	}
+}
+
+func (q *query) lifecycle(l lifecycleLine) {
+	if l.State != "started" && l.State != "completed" {
+		return
+	}
+	q.mu.Lock()
+	in, ours := q.inputs[l.CommandUUID]
+	delete(q.inputs, l.CommandUUID)
+	if ours && !q.turn.spoke && !q.turn.synthetic {
+		q.command = strings.HasPrefix(in.Text, "/")
+	}
+	q.mu.Unlock()
+	if ours {
+		q.events.put(provider.Event{Kind: provider.Taken, InputID: in.ID})
+	}
+}
+
+// rateLimit is telemetry unless the request was rejected (spec/bugs.md PRV-1).
+func (q *query) rateLimit(r rateLimitLine) {
+	if r.Info.Status != "rejected" {
+		if r.Info.Status == "allowed_warning" {
+			q.log.Warn("claude: close to a usage limit", "limit", r.Info.Type)
+		}
+		return
+	}
+	e := provider.Event{Kind: provider.Error, Class: provider.ClassRateLimit, ResetsAt: instant(r.Info.ResetsAt)}
+	if r.Info.ErrorCode == "credits_required" || r.Info.OverageErrCode == "credits_required" || r.Info.OverageReason == "out_of_credits" {
+		e.Class = provider.ClassQuota
+	}
+	e.Message = "usage limit reached: " + r.Info.Type
+	if !e.ResetsAt.IsZero() {
+		e.Message += ", resets at " + e.ResetsAt.Format(time.RFC3339)
+	}
+	q.turn.limit = &e
+	q.events.put(e)
+}
+
+// instant reads seconds or milliseconds since 1970.
+func instant(n float64) time.Time {
+	switch {
+	case n <= 0 || n > 1e15:
+		return time.Time{}
+	case n < 1e12:
+		return time.Unix(int64(n), 0).UTC()
+	}
+	return time.UnixMilli(int64(n)).UTC()
+}
+
+func (q *query) answer(a answerLine) {
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	waiting := q.answers[a.Response.RequestID]
+	delete(q.answers, a.Response.RequestID)
+	if waiting == nil {
+		return
+	}
+	if a.Response.Subtype == "error" {
+		waiting <- fmt.Errorf("%w: %s", errAnswer, q.redact(a.Response.Error))
+		return
+	}
+	var first struct {
+		Version string `json:"claude_code_version"`
+	}
+	if json.Unmarshal(a.Response.Response, &first) == nil && first.Version != "" && !tested(first.Version) {
+		q.log.Warn("claude: this version was not tested", "version", first.Version, "tested", OldestTested+" to "+NewestTested)
+	}
+	waiting <- nil
+}
+
+// result ends a turn.
+func (q *query) result(r resultLine) {
+	q.endTools()
+	t := q.turn
+	q.turn.spoke, q.turn.synthetic, q.turn.limit, q.turn.cost = false, false, nil, r.TotalCostUSD
+	q.mu.Lock()
+	interrupted, silent, command := q.interrupted, q.silent, q.command
+	q.mu.Unlock()
+
+	e := provider.Event{Kind: provider.Result, Text: r.Result, Usage: &provider.Usage{
+		InputTokens: r.Usage.Input, OutputTokens: r.Usage.Output,
+		CacheReadTokens: r.Usage.CacheRead, CacheCreationTokens: r.Usage.CacheCreation, CostUSD: max(0, r.TotalCostUSD-t.cost),
+	}}
+	aborted := strings.HasPrefix(r.TerminalReason, "aborted")
+	switch {
+	case silent && aborted:
+		e.Text, e.IsError, e.Class, e.Retryable, e.Message = "", true, provider.ClassNetwork, true, silentError(q.p.opt.Silence).Error()
+	case aborted, interrupted && r.Subtype == "error_during_execution":
+		e.Text, e.Interrupted = "", true
+		e.Message = strings.Join(r.Errors, "; ")
+	case r.IsError:
+		q.failed(&e, r, t)
+	case t.synthetic && !t.spoke && !command:
+		// the CLI answered without asking the model (spec/bugs.md FMT-1)
+		e.IsError, e.Class, e.Retryable, e.Message, e.Text = true, provider.ClassOther, true, "the CLI did not ask the model: "+q.redact(r.Result), ""
+	}
+	if e.Class == provider.ClassInvalidSession {
+		q.fail(&provider.QueryError{Op: "resume the conversation", Class: e.Class, Retryable: true, Err: errors.New(e.Message)})
+		return // nothing ran: the end of the query says it
+	}
+	q.events.put(e)
+
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	// an input that is not taken yet opens the next turn
+	q.running, q.began, q.interrupted, q.silent, q.command = len(q.inputs) > 0, false, false, false, false
+	q.notify()
+	q.armLocked()
+}
