@@ -79,7 +79,7 @@ type session struct {
 func (b *bench) session(t *testing.T) *session {
 	t.Helper()
 	s := &session{b: b, dir: filepath.Join(b.dir, id.New("sess"))}
-	for _, sub := range []string{"in/inbox", "out", "home", "run", "group", "state", "extra", "bin"} {
+	for _, sub := range []string{"in/inbox", "out", "home", "run", "group", "state", "extra"} {
 		if err := os.MkdirAll(filepath.Join(s.dir, sub), 0o700); err != nil {
 			t.Fatal(err)
 		}
@@ -89,17 +89,13 @@ func (b *bench) session(t *testing.T) *session {
 			t.Fatal(err)
 		}
 	}
-	program := filepath.Join(s.dir, "bin", "probe")
-	if err := copyFile(b.probe, program); err != nil {
-		t.Fatal(err)
-	}
 	s.listen(t)
 	s.spec = sandbox.Spec{
 		Labels: sandbox.Labels{Install: b.install, AgentGroup: "ag-suite", Session: filepath.Base(s.dir), Incarnation: 3},
 		Image:  b.Image, UID: b.UID, GID: b.GID, StateDir: filepath.Join(s.dir, "state"), Network: sandbox.NetworkNone,
 		Env: map[string]string{"PATH": "/usr/bin:/bin", "HOME": "/home/agent", "NOTE": "a value with spaces = and ü"},
 		Mounts: []sandbox.Mount{
-			{Class: sandbox.ClassProgram, Source: program, Target: "/opt/nanoclaw/probe"},
+			{Class: sandbox.ClassProgram, Source: b.probe, Target: "/opt/nanoclaw/probe"},
 			{Class: sandbox.ClassConfig, Source: filepath.Join(s.dir, "in", "container.json"), Target: "/workspace/agent/container.json"},
 			{Class: sandbox.ClassHostBox, Source: filepath.Join(s.dir, "in"), Target: "/workspace/in"},
 			{Class: sandbox.ClassHostBox, Source: filepath.Join(s.dir, "in", "inbox"), Target: "/workspace/inbox"},
@@ -260,14 +256,6 @@ func commandLine(pid int) string {
 		return ""
 	}
 	return strings.ReplaceAll(string(b), "\x00", " ")
-}
-
-func copyFile(from, to string) error {
-	b, err := os.ReadFile(from)
-	if err != nil {
-		return err
-	}
-	return os.WriteFile(to, b, 0o755)
 }
 
 func as(uid int) *syscall.SysProcAttr {

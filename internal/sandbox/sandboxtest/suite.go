@@ -161,15 +161,16 @@ func RunAs(t *testing.T, uid int, run string) {
 		t.Fatal(err)
 	}
 	t.Cleanup(func() { _ = os.RemoveAll(home) })
+	executable, err := os.Executable()
+	if err != nil {
+		t.Fatal(err)
+	}
 	self := filepath.Join(home, "tests")
 	probe := filepath.Join(home, "probe")
-	for from, to := range map[string]string{"/proc/self/exe": self, buildProbe(t): probe} {
-		b, err := os.ReadFile(from)
-		if err != nil {
-			t.Fatal(err)
-		}
-		if err := os.WriteFile(to, b, 0o755); err != nil {
-			t.Fatal(err)
+	for from, to := range map[string]string{executable: self, buildProbe(t): probe} {
+		// Not by this process: a child forked meanwhile would hold the file open for writing, and it could not be run.
+		if out, err := exec.Command("cp", "-L", "--", from, to).CombinedOutput(); err != nil {
+			t.Fatalf("copy %s: %v\n%s", from, err, out)
 		}
 	}
 	if err := os.Chmod(home, 0o755); err != nil {
