@@ -183,3 +183,6 @@ func (e *Exchange) RepeatsEarlier(to mailbox.Address, text string) (mailbox.OutR
 func (l left) same(to mailbox.Address, text string) bool {
 	return l.text != "" && l.text == text && l.row.Address == to
 }
+
+// SegmentNumber is the number of the running segment.
+func (e *Exchange) SegmentNumber() int { return e.parser.SegmentNumber() }

@@ -11,6 +11,7 @@ const (
 	NotClosed          Why = "not closed"
 	TooLarge           Why = "too large"
 	Hidden             Why = "inside an internal span that was not closed"
+	NotStreamed        Why = "only in the final result"
 )
 
 // Lost is a block that did not leave.

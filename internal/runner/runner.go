@@ -1,0 +1,229 @@
+// Package runner is the loop inside the sandbox: it takes due rows from the mailbox, asks the provider, and lets out what the
+// model addressed (design.md sections 6 and 7; spec/runner.md sections 3 to 5). One goroutine owns all of its state: provider
+// events, rings of the bell and calls of the tools are handled one after the other, in the order in which they came.
+package runner
+
+import (
+	"context"
+	"fmt"
+	"log/slog"
+	"sync"
+	"time"
+
+	"nanoclaw/internal/mailbox"
+	"nanoclaw/internal/mailbox/sqlite"
+	"nanoclaw/internal/obs"
+	"nanoclaw/internal/provider"
+	"nanoclaw/internal/runner/turn"
+)
+
+// Inbox is what the loop reads of the session.
+type Inbox interface {
+	// Fetch returns the next batch and claims nothing.
+	Fetch(ctx context.Context, limit int) (sqlite.Batch, error)
+	Destinations(ctx context.Context) ([]mailbox.Destination, error)
+	Destination(ctx context.Context, name string) (mailbox.Destination, bool, error)
+	LatestFrom(ctx context.Context, a mailbox.Address) (mailbox.InRow, bool, error)
+	Routing(ctx context.Context) (mailbox.Address, error)
+}
+
+// Outbox is what the loop writes; each call is durable on return.
+type Outbox interface {
+	Claim(ctx context.Context, exchange string, ids []string) error
+	Release(ctx context.Context, ids []string) error
+	Write(ctx context.Context, row mailbox.OutRow) (mailbox.OutRow, error)
+	Finish(ctx context.Context, f mailbox.Finish) ([]mailbox.OutRow, error)
+	// Sent are the rows that an exchange has written, by whatever incarnation.
+	Sent(ctx context.Context, exchange string) ([]mailbox.OutRow, error)
+}
+
+// Board is what the loop keeps and shows of itself.
+type Board interface {
+	StateValue(ctx context.Context, key string) (string, bool, error)
+	DeleteState(ctx context.Context, key string) error
+	SetContainer(ctx context.Context, c mailbox.ContainerState) error
+	Beat() error
+}
+
+// Mailbox is the runner's half of a session; *sqlite.Runner is one.
+type Mailbox interface {
+	Inbox
+	Outbox
+	Board
+}
+
+// Bell says when to look again; *sqlite.Bell is one.
+type Bell interface {
+	Ring()
+	Rung() <-chan struct{}
+	Connected() bool
+	Changed() <-chan struct{}
+}
+
+// Nudge is what the model is told, once in an exchange, when words of it did not leave.
+type Nudge struct {
+	Lost  []turn.Lost // blocks that did not leave
+	Bare  bool        // there was text outside of blocks and nothing has left
+	Known []string    // names of the destinations
+}
+
+// Words turns rows and decisions into text for the model and for people.
+type Words interface {
+	// Prompt shows rows; sent is what an earlier attempt at the same exchange has already sent.
+	Prompt(ctx context.Context, rows []mailbox.InRow, sent []mailbox.OutRow) (string, error)
+	// Instructions are appended to the provider's own system prompt; they are read anew for each query.
+	Instructions(ctx context.Context) (string, error)
+	Nudge(n Nudge) string
+	// Notice tells a person in plain words that the agent failed.
+	Notice(class provider.Class) string
+}
+
+// Options of a Runner. All but those marked optional are required.
+type Options struct {
+	Mailbox  Mailbox
+	Bell     Bell
+	Provider provider.Provider
+	Words    Words
+	Limit    int    // rows of one prompt
+	Cwd      string // the agent's folder
+	// MCP are the servers of a query; it is called before each one. Optional.
+	MCP func(ctx context.Context) ([]provider.MCPServer, error)
+	// Looked is called once, after the first look at the inbox. Optional.
+	Looked func()
+	// Ended is called when a query has ended. Optional.
+	Ended func()
+	// Once: return when nothing due is left and the last exchange has ended.
+	Once bool
+	// Pauses before each retry of an exchange that failed in a way that may pass; after the last one it is given up. Optional.
+	Pauses []time.Duration
+	Now    func() time.Time // optional
+	Log    *slog.Logger     // optional
+}
+
+// Numbers of the loop.
+const (
+	pollFirst    = 50 * time.Millisecond
+	pollLast     = time.Second
+	corruptLimit = 10
+	// maxWaiting exchanges are with the provider and not yet begun; further rows stay in the mailbox.
+	maxWaiting = 16
+	// stopScan is how far behind the batch a /stop is looked for while a turn runs.
+	stopScan = 100
+	// stopPatience is how long an interrupted turn may take to end before the query is aborted.
+	stopPatience = 10 * time.Second
+	// abortPatience is how long a provider may take to abort; its own bound is shorter.
+	abortPatience = 20 * time.Second
+	// closePatience bounds the writes of a shutdown.
+	closePatience = 5 * time.Second
+)
+
+func pauses() []time.Duration {
+	return []time.Duration{time.Second, 5 * time.Second, 20 * time.Second}
+}
+
+// Runner is the loop. Make one with New; Run may be called once.
+type Runner struct {
+	opt  Options
+	caps provider.Caps
+	log  *slog.Logger
+
+	sends chan *send
+	gone  chan struct{} // closed when Run returns
+
+	// All below belongs to the goroutine of Run.
+
+	q       *query
+	ahead   *provider.Event // read from the query and not yet handled
+	running *turn.Exchange  // the one the provider works on
+	input   string          // id of its prompt
+	waiting []asked         // prompts that are with the provider and not yet begun, in their order
+	backlog []retry         // claimed exchanges that are to be asked (again) when the provider is idle
+	loose   []mailbox.OutRow
+	stop    stopping
+
+	continuation string // what a new query resumes: that of the last completed turn
+	stored       string // the same, in session state
+	seen         string // of the running query
+
+	look    bool      // the inbox is to be looked at
+	looked  bool      // it was, at least once
+	blind   bool      // the last look failed and is repeated
+	due     time.Time // when another row becomes due
+	poll    poll
+	corrupt int // failures in a row
+	board   board
+	side    sync.WaitGroup
+}
+
+// asked is an exchange whose prompt the provider has.
+type asked struct {
+	exchange *turn.Exchange
+	input    string
+}
+
+// retry is an exchange that is to be asked not before at; text is the prompt if it is not made from the rows.
+type retry struct {
+	exchange *turn.Exchange
+	at       time.Time
+	text     string
+}
+
+// stopping is a /stop under way.
+type stopping struct {
+	exchange *turn.Exchange
+	deadline time.Time
+}
+
+// poll is the adaptive poll that replaces a bell that is not connected.
+type poll struct {
+	at    time.Time
+	pause time.Duration
+}
+
+// New makes a loop.
+func New(opt Options) *Runner {
+	if opt.Pauses == nil {
+		opt.Pauses = pauses()
+	}
+	if opt.Now == nil {
+		opt.Now = time.Now
+	}
+	if opt.Log == nil {
+		opt.Log = obs.Discard()
+	}
+	opt.Mailbox = steady{opt.Mailbox}
+	return &Runner{
+		opt: opt, caps: opt.Provider.Caps(), log: opt.Log.With(obs.KeyComponent, "runner"),
+		sends: make(chan *send), gone: make(chan struct{}), look: true, poll: poll{pause: pollFirst},
+	}
+}
+
+// Run loops until ctx ends (it then stops the provider, gives its claims back and returns nil), until nothing is left with
+// Once, or until the mailbox fails: an error matching mailbox.ErrCorrupt asks for a fresh process. When it returns
+// everything it started has ended.
+func (r *Runner) Run(ctx context.Context) error {
+	defer close(r.gone)
+	v, _, err := r.opt.Mailbox.StateValue(ctx, r.stateKey())
+	if err != nil {
+		if ctx.Err() != nil {
+			return nil
+		}
+		return fmt.Errorf("read continuation: %w", err)
+	}
+	r.continuation, r.stored = v, v
+	err = r.loop(ctx)
+	if ctx.Err() != nil && !fatal(err) {
+		err = nil
+	}
+	if closing := r.close(ctx, err); err == nil {
+		err = closing
+	}
+	return err
+}
+
+func (r *Runner) stateKey() string { return "continuation:" + r.opt.Provider.Name() }
+
+// idle reports whether nothing is under way.
+func (r *Runner) idle() bool {
+	return r.running == nil && len(r.waiting) == 0 && len(r.backlog) == 0
+}
