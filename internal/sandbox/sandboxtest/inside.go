@@ -11,6 +11,8 @@ import (
 	"syscall"
 	"testing"
 
+	"golang.org/x/sys/unix"
+
 	"nanoclaw/internal/id"
 	"nanoclaw/internal/sandbox"
 	"nanoclaw/internal/sandbox/sandboxtest/ask"
@@ -247,12 +249,18 @@ func testCredentialRefused(t *testing.T, b *bench) {
 
 // testDescriptors gives the host a descriptor that children would inherit.
 func testDescriptors(t *testing.T, b *bench) {
-	var p [2]int
-	if err := syscall.Pipe(p[:]); err != nil { // without close-on-exec, as one inherited from a careless parent
+	r, w, err := os.Pipe()
+	if err != nil {
 		t.Fatal(err)
 	}
-	defer func() { _, _ = syscall.Close(p[0]), syscall.Close(p[1]) }()
-	inherited, err := os.Readlink(fmt.Sprintf("/proc/self/fd/%d", p[0]))
+	defer func() { _, _ = r.Close(), w.Close() }()
+	// Without close-on-exec, as one inherited from a careless parent, and beyond the numbers a runtime hands on itself.
+	careless, err := unix.FcntlInt(r.Fd(), unix.F_DUPFD, 200)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer func() { _ = unix.Close(careless) }()
+	inherited, err := os.Readlink(fmt.Sprintf("/proc/self/fd/%d", careless))
 	if err != nil {
 		t.Fatal(err)
 	}
