@@ -12,6 +12,7 @@ import (
 	"path/filepath"
 	"strconv"
 	"strings"
+	"sync"
 	"syscall"
 	"time"
 
@@ -34,37 +35,49 @@ const parent = "nanoclaw"
 
 // Limiter makes groups by the best means there is.
 type Limiter struct {
-	means string
+	once  sync.Once
+	means string            // settled by once
 	roots map[string]string // controller → folder in which groups are made; v2 has the one key ""
 	user  bool              // systemd: the user's own manager
 	log   *slog.Logger
 }
 
-// Detect looks for a means, once, by trying each; it leaves nothing behind.
+// Detect returns a limiter that looks for a means when it is first asked for one, so that it costs a host's start nothing. It
+// tries each means for real and leaves nothing behind.
 func Detect(log *slog.Logger) *Limiter {
 	if log == nil {
 		log = obs.Discard()
 	}
-	l := &Limiter{means: Prlimit, log: log}
-	if user, ok := systemd(); ok {
+	return &Limiter{log: log}
+}
+
+func (l *Limiter) settle() {
+	if l.means != "" {
+		return
+	}
+	if user, err := systemd(); err == nil {
 		l.means, l.user = Systemd, user
-		return l
+		return
+	} else if !errors.Is(err, errNoSystemd) {
+		l.log.Warn("systemd is here and makes no scope", obs.Error(err))
 	}
 	if roots, ok := cgroup2(); ok {
 		l.means, l.roots = CgroupV2, roots
-		return l
-	}
-	if roots, ok := cgroup1(); ok {
+	} else if roots, ok := cgroup1(); ok {
 		l.means, l.roots = CgroupV1, roots
+	} else {
+		l.means = Prlimit
 	}
-	return l
 }
 
 // Off is a limiter that bounds nothing.
 func Off() *Limiter { return &Limiter{means: None, log: obs.Discard()} }
 
 // Means names what is in use.
-func (l *Limiter) Means() string { return l.means }
+func (l *Limiter) Means() string {
+	l.once.Do(l.settle)
+	return l.means
+}
 
 // Group bounds the processes of one sandbox. It is data, kept in the sandbox's record, so that a later host can read and
 // remove it.
@@ -78,11 +91,10 @@ type Group struct {
 
 // Create makes the group called name (a safe id), empty. Without any limit it returns a group that does nothing.
 func (l *Limiter) Create(name string, want sandbox.Limits) (*Group, error) {
-	g := &Group{Means: l.means, Want: want, User: l.user}
 	if want.MemoryBytes == 0 && want.PIDs == 0 && want.CPUs == 0 {
-		g.Means = None
-		return g, nil
+		return &Group{Means: None, Want: want}, nil
 	}
+	g := &Group{Means: l.Means(), Want: want, User: l.user}
 	var err error
 	switch l.means {
 	case Systemd:

@@ -10,29 +10,38 @@ import (
 	"strconv"
 	"strings"
 	"time"
+
+	"nanoclaw/internal/id"
+	"nanoclaw/internal/sandbox"
 )
 
 // busctl asks systemd over D-Bus for the transient scope that `systemd-run --scope` would make. The scope takes a process
 // that runs already, so nothing of systemd-run's own environment reaches the sandbox.
 const busctl = "busctl"
 
-// systemd reports whether a manager answers that may bound processes: the system's for root, else the user's own.
-func systemd() (user, ok bool) {
+// errNoSystemd: this machine is not run by systemd, or its manager has no controllers for this user.
+var errNoSystemd = errors.New("no systemd to ask")
+
+// systemd tries to make a scope around a process of its own: by the system's manager for root, else by the user's.
+func systemd() (user bool, err error) {
 	if _, err := exec.LookPath(busctl); err != nil {
-		return false, false
+		return false, errNoSystemd
 	}
 	if _, err := os.Stat("/run/systemd/system"); err != nil {
-		return false, false
+		return false, errNoSystemd
 	}
 	user = os.Geteuid() != 0
 	if user && !delegated() {
-		return true, false
+		return user, errNoSystemd
 	}
-	ctx, cancel := context.WithTimeout(context.Background(), 2*time.Second)
-	defer cancel()
-	err := exec.CommandContext(ctx, busctl, busArgs(user, "get-property", "org.freedesktop.systemd1",
-		"/org/freedesktop/systemd1", "org.freedesktop.systemd1.Manager", "Version")...).Run()
-	return user, err == nil
+	cmd := exec.Command("sleep", "30")
+	if err := cmd.Start(); err != nil {
+		return user, err
+	}
+	defer func() { _ = cmd.Process.Kill(); _ = cmd.Wait() }()
+	g := &Group{Means: Systemd, Unit: parent + "-" + id.New("probe") + ".scope", User: user,
+		Want: sandbox.Limits{MemoryBytes: 64 << 20, PIDs: 16, CPUs: 1}}
+	return user, g.addScope(context.Background(), cmd.Process.Pid)
 }
 
 // delegated reports whether the user's manager has the controllers.
