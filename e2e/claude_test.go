@@ -1,0 +1,193 @@
+package e2e
+
+import (
+	"bytes"
+	"encoding/json"
+	"io/fs"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strconv"
+	"strings"
+	"testing"
+	"time"
+
+	"nanoclaw/internal/control"
+	"nanoclaw/internal/testkit/modelserver"
+)
+
+// marker is the key that must be found nowhere but in the vault and at the API.
+const marker = "sk-ant-MARKER-5d1f0c77e2"
+
+// claudeProgram is the pinned CLI: NANOCLAW_TEST_CLAUDE, else what scripts/fetch-claude left in the cache.
+func claudeProgram(t *testing.T) string {
+	t.Helper()
+	path := os.Getenv("NANOCLAW_TEST_CLAUDE")
+	if path == "" {
+		found, _ := filepath.Glob("../.cache/claude-code-*/claude")
+		if len(found) > 0 {
+			path = found[len(found)-1]
+		}
+	}
+	if _, err := os.Stat(path); path == "" || err != nil {
+		missing(t, "the claude CLI (scripts/fetch-claude)")
+	}
+	abs, err := filepath.Abs(path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return abs
+}
+
+// withClaude is a home whose agent is driven by the real CLI against a scripted API.
+func withClaude(t *testing.T, kind string) (*machine, *modelserver.Server) {
+	t.Helper()
+	available(t, kind)
+	program := claudeProgram(t)
+	if kind == "docker" && exec.Command("docker", "run", "--rm", "--network", "none", "nanoclaw-agent:test", "test", "-x", "/usr/local/bin/claude").Run() != nil {
+		missing(t, "the claude CLI in the image nanoclaw-agent:test (scripts/test-image)")
+	}
+	api, err := modelserver.Start(modelserver.Options{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(api.Close)
+	m := setup(t, sandboxes(t)[kind]+"[claude]\nprogram = \""+program+"\"\n[anthropic]\nbase_url = \""+api.URL()+"\"\n")
+	m.start()
+	if err := m.client.PutSecret(t.Context(), control.Secret{Name: control.SecretAnthropic, Kind: control.SecretAPIKey, Value: marker}); err != nil {
+		t.Fatal(err)
+	}
+	b, err := m.client.Bootstrap(t.Context(), control.BootstrapRequest{})
+	if err != nil || b.Provider != "claude" {
+		t.Fatalf("bootstrap %+v, %v", b, err)
+	}
+	return m, api
+}
+
+func call(t *testing.T, name string, input map[string]string) modelserver.Tool {
+	t.Helper()
+	b, err := json.Marshal(input)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return modelserver.Tool{Name: name, Input: b}
+}
+
+// Two turns with a shell call and a tool of ours through the real CLI, behind the egress proxy; the key is seen by the API
+// and by nobody else.
+func TestClaude(t *testing.T) {
+	t.Parallel()
+	for _, kind := range []string{"bubblewrap", "docker"} {
+		t.Run(kind, func(t *testing.T) {
+			t.Parallel()
+			m, api := withClaude(t, kind)
+			first := m.ask("m1", "please "+modelserver.Script(
+				modelserver.Step{Text: `<message to="terminal">On it.</message>`, Tools: []modelserver.Tool{call(t, "Bash", map[string]string{
+					"command": "for i in 1 2 3 4 5 6; do sleep 0.3; done; env > env.txt; cat /proc/*/environ > environ.txt 2>/dev/null; cat /proc/*/cmdline > cmdline.txt 2>/dev/null; id -u", "description": "look around"})}},
+				modelserver.Step{Tools: []modelserver.Tool{call(t, "mcp__nanoclaw__send_message", map[string]string{"to": "terminal", "text": "by tool"})}},
+				modelserver.Step{Text: `<message to="terminal">Done.</message>`}))
+			if first.state != control.StateAnswered || strings.Join(first.texts, "|") != "On it.|by tool|Done." {
+				t.Fatalf("first turn: %+v", first)
+			}
+			if gap := first.at[2].Sub(first.at[0]); gap < 1500*time.Millisecond {
+				t.Errorf("the text before the tool call came %v before the end of the turn; the tool alone takes 1.8 s", gap)
+			}
+			second := m.ask("m2", "again "+modelserver.Script(modelserver.Step{Text: `<message to="terminal">Second.</message>`}))
+			if second.state != control.StateAnswered || strings.Join(second.texts, "|") != "Second." {
+				t.Fatalf("second turn: %+v", second)
+			}
+			requests := api.Requests()
+			last := requests[len(requests)-1]
+			if !last.Contains("please") || !strings.Contains(last.System, "terminal") {
+				t.Error("the second turn does not know the first, or the system prompt does not name the destination")
+			}
+			for _, r := range requests {
+				if got := r.Header.Get("X-Api-Key"); r.Method == "POST" && got != marker {
+					t.Errorf("the API got the key %q on %s", got, r.Path)
+				}
+			}
+			m.nowhere(marker)
+		})
+	}
+}
+
+// A follow-up during a turn is taken by the running turn or answered after it, never lost.
+func TestClaudeFollowUp(t *testing.T) {
+	t.Parallel()
+	m, _ := withClaude(t, "bubblewrap")
+	acc := m.say("m1", "please "+modelserver.Script(
+		modelserver.Step{Text: `<message to="terminal">Started.</message>`, Tools: []modelserver.Tool{call(t, "Bash", map[string]string{"command": "for i in 1 2 3 4; do sleep 0.5; done", "description": "wait"})}},
+		modelserver.Step{Text: `<message to="terminal">First done.</message>`}))
+	if _, err := m.firstText(acc.Seq); err != nil {
+		t.Fatal(err)
+	}
+	m.say("m2", "and also this")
+	for _, name := range []string{"m1", "m2"} {
+		a, err := m.await(name, acc.Seq, 60*time.Second)
+		if err != nil || (a.state != control.StateAnswered && name == "m1") {
+			t.Errorf("%s: %+v, %v", name, a, err)
+		}
+	}
+}
+
+// The host is killed in mid-turn; the CLI waits for the proxy to come back and the answer arrives.
+func TestClaudeSurvivesTheHost(t *testing.T) {
+	t.Parallel()
+	m, _ := withClaude(t, "bubblewrap")
+	acc := m.say("m1", "please "+modelserver.Script(
+		modelserver.Step{Text: `<message to="terminal">Started.</message>`, Tools: []modelserver.Tool{call(t, "Bash", map[string]string{"command": "for i in 1 2 3 4; do sleep 0.5; done", "description": "wait"})}},
+		modelserver.Step{Text: `<message to="terminal">Survived.</message>`}))
+	if _, err := m.firstText(acc.Seq); err != nil {
+		t.Fatal(err)
+	}
+	m.kill()
+	m.start()
+	a, err := m.await("m1", acc.Seq, 90*time.Second)
+	if err != nil || a.state != control.StateAnswered || strings.Join(a.texts, "|") != "Started.|Survived." {
+		t.Errorf("%+v, %v", a, err)
+	}
+}
+
+// nowhere looks for a secret in everything of a home but the vault, in the host's log, and in the environment and command
+// line of every process that belongs to the home.
+func (m *machine) nowhere(secret string) {
+	m.t.Helper()
+	err := filepath.WalkDir(m.home, func(path string, d fs.DirEntry, err error) error {
+		if err != nil || d.IsDir() && path == filepath.Join(m.home, "secrets") {
+			if d != nil && d.IsDir() {
+				return fs.SkipDir
+			}
+			return nil
+		}
+		if !d.Type().IsRegular() {
+			return nil
+		}
+		b, err := os.ReadFile(path)
+		if err == nil && bytes.Contains(b, []byte(secret)) {
+			m.t.Errorf("the key stands in %s", strings.TrimPrefix(path, m.home))
+		}
+		return nil
+	})
+	if err != nil {
+		m.t.Fatal(err)
+	}
+	if strings.Contains(m.log.String(), secret) {
+		m.t.Error("the key stands in the log")
+	}
+	entries, err := os.ReadDir("/proc")
+	if err != nil {
+		m.t.Fatal(err)
+	}
+	for _, e := range entries {
+		if pid, err := strconv.Atoi(e.Name()); err != nil || pid == os.Getpid() {
+			continue
+		}
+		for _, file := range []string{"environ", "cmdline"} {
+			b, err := os.ReadFile(filepath.Join("/proc", e.Name(), file))
+			if err == nil && bytes.Contains(b, []byte(secret)) {
+				line, _ := os.ReadFile(filepath.Join("/proc", e.Name(), "cmdline"))
+				m.t.Errorf("the key stands in the %s of %q", file, bytes.ReplaceAll(line, []byte{0}, []byte{' '}))
+			}
+		}
+	}
+}
