@@ -35,7 +35,8 @@ const (
 	MaxBody    = 1 << 20   // bytes of a request
 	MaxText    = 256 << 10 // bytes of one chat message
 	MaxHistory = 1000      // entries of one history answer
-	maxLine    = 4 << 20   // bytes of one event line or answer, as the client reads it
+	MaxEntry   = 1 << 20   // bytes of the text of one event
+	maxLine    = 8 << 20   // bytes of one event line or answer, as the client reads it: an event with every byte escaped fits
 )
 
 // SocketName is the socket's file name in SocketDir.

@@ -3,7 +3,6 @@ package cli
 import (
 	"context"
 	"fmt"
-	"math"
 	"strings"
 
 	"nanoclaw/internal/channel"
@@ -14,9 +13,6 @@ import (
 
 // CrashSaid is the crash point between the host's store and the log.
 const CrashSaid = "cli.said"
-
-// streamBatch is how many entries go out at once.
-const streamBatch = 200
 
 // Say hands a message of the operator to the host and then puts it into the log. The order is what makes a kill between
 // the two harmless: the host has the message, and the client, which got no answer, sends it again under the same id; the
@@ -98,7 +94,7 @@ func (a *Adapter) Events(ctx context.Context, conversation string, after int64, 
 		c.mu.Unlock()
 		var out []control.Event
 		if after < last {
-			if out, err = c.between(stream, after, math.MaxInt64, streamBatch); err != nil {
+			if out, err = c.following(stream, after); err != nil {
 				return err
 			}
 		}
@@ -177,14 +173,9 @@ func (a *Adapter) History(ctx context.Context, conversation string, before int64
 	if before <= 0 || before > last {
 		before = last + 1
 	}
-	events := []control.Event{}
-	if limit > 0 {
-		if events, err = c.between(ctx, max(before-int64(limit)-1, 0), before, limit); err != nil {
-			return control.History{}, err
-		}
-	}
-	if events == nil {
-		events = []control.Event{}
+	events, err := c.preceding(ctx, before, limit)
+	if err != nil {
+		return control.History{}, err
 	}
 	return control.History{Events: events, Cursor: cursor, Last: last}, nil
 }

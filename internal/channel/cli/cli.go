@@ -211,8 +211,8 @@ func entryOf(op channel.Op) (control.Event, error) {
 	switch {
 	case op.Kind != channel.OpReact && strings.TrimSpace(op.Text) == "":
 		return e, permanent("the text is empty", "")
-	case len(op.Text) > maxEntry:
-		return e, permanent("the text has "+strconv.Itoa(len(op.Text))+" bytes, more than "+strconv.Itoa(maxEntry), "send it in parts")
+	case len(op.Text) > control.MaxEntry:
+		return e, permanent("the text has "+strconv.Itoa(len(op.Text))+" bytes, more than "+strconv.Itoa(control.MaxEntry), "send it in parts")
 	case op.Kind != channel.OpText && op.Target == "":
 		return e, permanent("the operation names no message", "")
 	case op.Kind == channel.OpReact && strings.TrimSpace(op.Emoji) == "":
@@ -220,9 +220,6 @@ func entryOf(op channel.Op) (control.Event, error) {
 	}
 	return e, nil
 }
-
-// maxEntry is the largest text of one entry in bytes: it must fit a client's line with every byte escaped.
-const maxEntry = 512 << 10
 
 func permanent(what, hint string) error {
 	return &channel.Outcome{Kind: channel.Permanent, Err: errors.New(what), Hint: hint}

@@ -5,6 +5,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"math"
 	"sync"
 
 	"nanoclaw/internal/channel"
@@ -26,8 +27,15 @@ const (
 	pruneBatch  = 500
 )
 
-// recentEntries is how many entries are served from memory, so that a client that keeps up costs no reads.
-const recentEntries = 64
+// The newest entries are served from memory, so that a client that keeps up costs no reads: this many, of this many
+// bytes of text together.
+const (
+	recentEntries = 64
+	recentBytes   = 1 << 20
+)
+
+// readBatch is how many entries are read at once. Texts come from a sandbox and may all be of the largest size.
+const readBatch = 16
 
 // conversation is the log of one conversation. In the store: c/<name>/e/<seq> the entries, c/<name>/i/<index id> their
 // seqs, c/<name>/last and c/<name>/cursor. The seqs are dense from 1 and zero-padded.
@@ -42,7 +50,8 @@ type conversation struct {
 	saying  chan struct{} // closed when the message in progress is in the log; nil: none
 	loaded  bool
 	last    int64
-	recent  []control.Event // the newest entries, dense
+	recent  []control.Event // the newest entries, dense; or none
+	bytes   int             // of their texts
 	work    control.Work
 	workN   int64         // counts changes of work
 	changed chan struct{} // closed and replaced at every change
@@ -90,7 +99,7 @@ func (c *conversation) load(ctx context.Context) error {
 	if last != c.last {
 		c.wake()
 	}
-	c.last, c.loaded, c.recent = last, true, nil
+	c.last, c.loaded, c.recent, c.bytes = last, true, nil, 0
 	return nil
 }
 
@@ -124,10 +133,7 @@ func (c *conversation) append(ctx context.Context, index string, e control.Event
 		return 0, false, fmt.Errorf("append to conversation %s: %w", c.name, err)
 	}
 	c.last = e.Seq
-	if len(c.recent) == recentEntries {
-		c.recent = append(c.recent[:0:0], c.recent[recentEntries/2:]...)
-	}
-	c.recent = append(c.recent, e)
+	c.remember(e)
 	c.wake()
 	if e.Seq%pruneEvery == 0 {
 		if err := c.prune(ctx); err != nil {
@@ -135,6 +141,20 @@ func (c *conversation) append(ctx context.Context, index string, e control.Event
 		}
 	}
 	return e.Seq, false, nil
+}
+
+// remember keeps an appended entry in memory. The caller holds mu.
+func (c *conversation) remember(e control.Event) {
+	c.recent = append(c.recent, e)
+	c.bytes += len(e.Text)
+	if len(c.recent) <= recentEntries && c.bytes <= recentBytes {
+		return
+	}
+	half := len(c.recent)/2 + 1
+	for _, old := range c.recent[:half] {
+		c.bytes -= len(old.Text)
+	}
+	c.recent = append([]control.Event(nil), c.recent[half:]...)
 }
 
 // prune deletes acknowledged entries that are old. The caller holds mu.
@@ -194,30 +214,56 @@ func (c *conversation) knows(ctx context.Context, own bool, messageID string) (b
 	return false, nil
 }
 
-// between returns entries with after < seq < before, oldest first, at most limit.
-func (c *conversation) between(ctx context.Context, after, before int64, limit int) ([]control.Event, error) {
+// following returns entries after a position, oldest first: some, or none if there are none.
+func (c *conversation) following(ctx context.Context, after int64) ([]control.Event, error) {
 	c.mu.Lock()
-	if n := len(c.recent); n > 0 && c.recent[0].Seq <= after+1 && before > c.last {
-		from := int(after + 1 - c.recent[0].Seq)
-		var out []control.Event
-		if from < n {
-			out = append(out, c.recent[from:min(n, from+limit)]...)
-		}
+	if n := len(c.recent); n > 0 && c.recent[0].Seq <= after+1 && after < c.last {
+		out := append([]control.Event(nil), c.recent[after+1-c.recent[0].Seq:]...)
 		c.mu.Unlock()
 		return out, nil
 	}
 	c.mu.Unlock()
-	pairs, err := c.host.Store().List(ctx, c.entryKey(after+1), c.entryKey(before), limit)
+	entries, _, err := c.read(ctx, after+1, math.MaxInt64, readBatch)
+	return entries, err
+}
+
+// read returns entries from a position to before another one, and the bytes they take up.
+func (c *conversation) read(ctx context.Context, from, before int64, limit int) (entries []control.Event, sizes []int, err error) {
+	pairs, err := c.host.Store().List(ctx, c.entryKey(from), c.entryKey(before), limit)
 	if err != nil {
-		return nil, fmt.Errorf("read conversation %s: %w", c.name, err)
+		return nil, nil, fmt.Errorf("read conversation %s: %w", c.name, err)
 	}
-	out := make([]control.Event, 0, len(pairs))
 	for _, p := range pairs {
 		e, err := decodeEntry(p.Value)
 		if err != nil {
-			return nil, err
+			return nil, nil, err
 		}
-		out = append(out, e)
+		entries, sizes = append(entries, e), append(sizes, len(p.Value))
+	}
+	return entries, sizes, nil
+}
+
+// preceding returns the newest entries before a position, oldest first: at most limit, and as many as fit one answer.
+func (c *conversation) preceding(ctx context.Context, before int64, limit int) ([]control.Event, error) {
+	out := []control.Event{}
+	const most = 4 << 20
+	total := 0
+	for len(out) < limit && before > 1 {
+		from := max(before-int64(min(readBatch, limit-len(out))), 1)
+		entries, sizes, err := c.read(ctx, from, before, readBatch)
+		if err != nil || len(entries) == 0 {
+			return out, err
+		}
+		keep := len(entries)
+		for keep > 0 && (total+sizes[keep-1] <= most || len(out) == 0 && keep == len(entries)) {
+			keep--
+			total += sizes[keep]
+		}
+		out = append(entries[keep:], out...)
+		if keep > 0 {
+			return out, nil
+		}
+		before = from
 	}
 	return out, nil
 }
