@@ -207,6 +207,41 @@ func TestFailures(t *testing.T) {
 	}
 }
 
+// A start that is given up at any moment leaves no process behind.
+func TestGivenUpStartLeavesNothing(t *testing.T) {
+	t.Parallel()
+	ctx := limited(t)
+	r := runtimeAt(t, t.TempDir())
+	mark := id.New("mark")
+	given := 0
+	for i := range 40 {
+		s := shell(t, "exec sleep 600 # "+mark)
+		short, cancel := context.WithTimeout(ctx, time.Duration(i)*400*time.Microsecond)
+		h, err := r.Start(short, s)
+		cancel()
+		if err == nil {
+			err = h.Stop(ctx, 0)
+		} else if given++; !errors.Is(err, context.DeadlineExceeded) {
+			t.Errorf("error %v", err)
+		}
+		if err != nil && !errors.Is(err, context.DeadlineExceeded) {
+			t.Fatal(err)
+		}
+	}
+	if given == 0 {
+		t.Error("no start was given up")
+	}
+	lines, err := filepath.Glob("/proc/[0-9]*/cmdline")
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, path := range lines {
+		if b, err := os.ReadFile(path); err == nil && strings.Contains(string(b), mark) {
+			t.Errorf("left: %s %s", path, strings.ReplaceAll(string(b), "\x00", " "))
+		}
+	}
+}
+
 func isClass(err error, class sandbox.FailureClass) bool {
 	var f *sandbox.Failure
 	return errors.As(err, &f) && f.Class == class

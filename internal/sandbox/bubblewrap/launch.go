@@ -49,7 +49,8 @@ func (d *driver) Launch(ctx context.Context, spec sandbox.Spec, begin func(local
 	if err == nil {
 		return child, nil
 	}
-	local.Kill([]local.Proc{child.Runner})
+	// Of bubblewrap alone, SIGKILL would leave its child waiting for ever.
+	local.KillTree(child.Monitor)
 	_ = process.Kill()
 	_, _ = process.Wait()
 	out := local.Tail(local.LogPath(spec.StateDir))

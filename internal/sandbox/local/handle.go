@@ -161,3 +161,19 @@ func Kill(procs []Proc) {
 		w.close()
 	}
 }
+
+// KillTree ends a process that may be about to start others: it is stopped first, so that none is missed.
+func KillTree(p Proc) {
+	w, err := openPidfd(p)
+	if err != nil || w == nil {
+		return
+	}
+	_ = w.signal(unix.SIGSTOP)
+	w.close()
+	for deadline := time.Now().Add(time.Second); time.Now().Before(deadline); time.Sleep(time.Millisecond) {
+		if s, err := readStat(p.PID); err != nil || s.state == 'T' || s.state == 'Z' {
+			break
+		}
+	}
+	Kill(Family(p))
+}

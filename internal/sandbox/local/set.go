@@ -154,7 +154,8 @@ func (s *Set) launch(ctx context.Context, spec sandbox.Spec, k string, rec Recor
 
 // abandon ends a sandbox that could not be recorded.
 func (s *Set) abandon(c Child, rec Record) {
-	Kill(append(s.driver.Members(rec), c.Runner, c.Monitor))
+	Kill(append(s.driver.Members(rec), c.Runner))
+	KillTree(c.Monitor)
 	_, _ = c.Process.Wait()
 }
 
@@ -237,7 +238,8 @@ func (s *Set) adopt(rec Record, boot string) (sandbox.Handle, error) {
 // bury ends what is left of a sandbox whose runner is dead, and takes its limits away.
 func (s *Set) bury(rec Record, boot string) {
 	if rec.Boot == boot {
-		Kill(append(s.driver.Members(rec), rec.Monitor))
+		Kill(s.driver.Members(rec))
+		KillTree(rec.Monitor)
 	}
 	if rec.Group != nil {
 		rec.Group.Remove()
