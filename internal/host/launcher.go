@@ -217,6 +217,15 @@ func (l *launcher) spec(s store.Session, dir, groupDir string, incarnation int64
 		spec.Command = []string{runner, "--root", dir, "--config", filepath.Join(dir, "in", containerName)}
 		spec.Dir = groupDir
 		spec.Env["HOME"] = filepath.Join(dir, "home")
+		// The runner binds its own socket beside the host's there, and nothing is mounted: what must be seen is named.
+		for i, m := range spec.Mounts {
+			if m.Target == insideHostRun {
+				spec.Mounts[i].Class, spec.Mounts[i].Writable = sandbox.ClassAgent, true
+			}
+		}
+		if l.claude != "" {
+			spec.Mounts = append(spec.Mounts, sandbox.Mount{Class: sandbox.ClassProgram, Source: l.claude, Target: insidePrograms + "/" + claudeName})
+		}
 	} else if c.Programs[claudeName] == insidePrograms+"/"+claudeName {
 		spec.Mounts = append(spec.Mounts, sandbox.Mount{Class: sandbox.ClassProgram, Source: l.claude, Target: c.Programs[claudeName]})
 	}
