@@ -61,7 +61,8 @@ var (
 	services        = []string{"internal/route", "internal/delivery", "internal/session", "internal/sweep", "internal/egress", "internal/vault", "internal/control/server"}
 	runnerSide      = []string{"internal/runner", "internal/runner/", "cmd/agent-runner"}
 	tests           = []string{"internal/testkit/", "internal/mailbox/mailboxtest", "internal/channel/channeltest", "internal/sandbox/sandboxtest", "internal/provider/providertest", "e2e", "bench"}
-	top             = []string{"internal/host", "internal/command", "internal/chatui", "cmd/nanoclaw", "cmd/ncl"}
+	clients         = []string{"internal/chatui", "internal/admin", "cmd/ncl"}
+	top             = []string{"internal/host", "internal/command", "cmd/nanoclaw", "container"}
 )
 
 func layer(path string) (name string, may []string) {
@@ -85,12 +86,10 @@ func layer(path string) (name string, may []string) {
 		return "implementations", slices.Concat(base, []string{family}, own)
 	case under(path, runnerSide...):
 		return "runner", slices.Concat(base, contracts, []string{"internal/mailbox/sqlite", "internal/provider/", "internal/runner", "internal/runner/"})
-	case path == "cmd/ncl":
-		return "ncl", base
-	case path == "internal/chatui":
-		return "client", base
+	case under(path, clients...):
+		return "client", slices.Concat(base, []string{"internal/admin"})
 	case under(path, top...):
-		return "top", []string{"internal/"}
+		return "top", []string{"internal/", "container"}
 	}
 	return "", nil
 }
