@@ -3,6 +3,7 @@ package command
 import (
 	"context"
 	"encoding/pem"
+	"errors"
 	"fmt"
 	"io"
 	"os"
@@ -92,7 +93,7 @@ func (o imageBuild) run(cmd *cobra.Command) error {
 	err = rt.Build(ctx, build, func(st docker.Step) { printStep(out, st) })
 	if err != nil {
 		_, _ = fmt.Fprintln(out)
-		return err
+		return buildAdvice(err)
 	}
 	_, _ = fmt.Fprintf(out, "built in %.1f s\n", time.Since(begin).Seconds())
 	for _, tag := range build.Tags {
@@ -101,6 +102,27 @@ func (o imageBuild) run(cmd *cobra.Command) error {
 		}
 	}
 	return nil
+}
+
+// buildAdvice adds what usually helps against the two failures that are no fault of the Dockerfile.
+func buildAdvice(err error) error {
+	var failed *docker.BuildError
+	if !errors.As(err, &failed) {
+		return err
+	}
+	text := strings.ToLower(strings.Join(failed.Lines, "\n"))
+	for _, a := range []struct{ sign, advice string }{
+		{"self-signed certificate", "a proxy of this network signs its own certificates: give them with --ca FILE"},
+		{"unable to get local issuer certificate", "a proxy of this network signs its own certificates: give them with --ca FILE"},
+		{"temporary failure resolving", "the daemon gives its build steps no working network: try --network host"},
+		{"network is unreachable", "the daemon gives its build steps no working network: try --network host"},
+		{"eai_again", "the daemon gives its build steps no working network: try --network host"},
+	} {
+		if strings.Contains(text, a.sign) {
+			return fmt.Errorf("%w\n%s", err, a.advice)
+		}
+	}
+	return err
 }
 
 // printStep gives each step one line: what it is when it begins, how long it took at its end.

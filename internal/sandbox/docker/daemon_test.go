@@ -44,11 +44,11 @@ func daemon(t testing.TB) (*Runtime, string) {
 	t.Cleanup(func() {
 		ctx, cancel := context.WithTimeout(context.Background(), time.Minute)
 		defer cancel()
-		all, err := r.api.ContainerList(ctx, client.ContainerListOptions{All: true, Filters: client.Filters{}.Add("label", labelInstall+"="+install)})
+		all, err := r.containers(ctx, install)
 		if err != nil {
 			t.Errorf("clean up: %v", err)
 		}
-		for _, c := range all.Items {
+		for _, c := range all {
 			if err := r.remove(ctx, c.ID); err != nil {
 				t.Errorf("clean up: %v", err)
 			}

@@ -27,6 +27,16 @@ func (r *Runtime) failure(op string, err error) error {
 	return &sandbox.Failure{Class: class, Op: op, Hint: hint, Err: err}
 }
 
+// gone: the daemon has no such container. Podman reports one that goes away meanwhile as an internal error.
+func gone(err error) bool {
+	if err == nil {
+		return false
+	}
+	text := strings.ToLower(err.Error())
+	return errdefs.IsNotFound(err) || strings.Contains(text, "container not known") || strings.Contains(text, "no such container") ||
+		strings.Contains(text, "no container with name or id")
+}
+
 // classify goes by the kind of the error, and by its words where daemons and OCI runtimes report everything as an
 // internal error.
 func classify(err error) (sandbox.FailureClass, string) {

@@ -90,7 +90,7 @@ func (h *handle) await(ctx context.Context) (sandbox.Exit, error) {
 	case res := <-w.Result:
 		return h.collect(ctx, int(res.StatusCode))
 	case err := <-w.Error:
-		if err != nil && !errdefs.IsNotFound(err) {
+		if err != nil && !gone(err) {
 			return sandbox.Exit{}, err
 		}
 		return h.collect(ctx, -1)
@@ -101,10 +101,10 @@ func (h *handle) await(ctx context.Context) (sandbox.Exit, error) {
 func (h *handle) Stop(ctx context.Context, grace time.Duration) error {
 	const op = "stop a sandbox"
 	if grace > 0 {
-		switch gone, err := h.signal(ctx, "SIGTERM"); {
+		switch ended, err := h.signal(ctx, "SIGTERM"); {
 		case err != nil:
 			return h.r.failure(op, err)
-		case !gone:
+		case !ended:
 			bounded, cancel := context.WithTimeout(ctx, grace)
 			_, err := h.await(bounded)
 			cancel()
@@ -125,13 +125,13 @@ func (h *handle) Stop(ctx context.Context, grace time.Duration) error {
 	return nil
 }
 
-// signal reports gone when nothing runs that could take it.
-func (h *handle) signal(ctx context.Context, name string) (gone bool, err error) {
+// signal reports ended when nothing runs that could take it.
+func (h *handle) signal(ctx context.Context, name string) (ended bool, err error) {
 	if _, ok := h.ended(); ok {
 		return true, nil
 	}
 	_, err = h.r.api.ContainerKill(ctx, h.id, client.ContainerKillOptions{Signal: name})
-	if errdefs.IsNotFound(err) || errdefs.IsConflict(err) {
+	if gone(err) || errdefs.IsConflict(err) {
 		return true, nil
 	}
 	return false, err
@@ -157,7 +157,7 @@ func (h *handle) collect(ctx context.Context, code int) (sandbox.Exit, error) {
 	exit := exitOf(code)
 	res, err := h.r.api.ContainerInspect(ctx, h.id, client.ContainerInspectOptions{})
 	switch {
-	case errdefs.IsNotFound(err): // somebody else collected it
+	case gone(err): // somebody else collected it
 	case err != nil:
 		return sandbox.Exit{}, err
 	default:

@@ -12,6 +12,8 @@ import (
 	"nanoclaw/internal/sandbox"
 )
 
+const listTries = 5
+
 // List finds the running sandboxes of an install by the exact label and removes its dead ones that no handle of this process
 // is waiting for. It must not be called while another process of the same install starts sandboxes: the lock of the home
 // sees to that.
@@ -20,14 +22,12 @@ func (r *Runtime) List(ctx context.Context, install string) ([]sandbox.Handle, e
 	if install == "" {
 		return nil, &sandbox.Failure{Class: sandbox.SpecInvalid, Op: op, Err: fmt.Errorf("the install has no id")}
 	}
-	res, err := r.api.ContainerList(ctx, client.ContainerListOptions{
-		All: true, Filters: client.Filters{}.Add("label", labelInstall+"="+install),
-	})
+	all, err := r.containers(ctx, install)
 	if err != nil {
 		return nil, r.failure(op, err)
 	}
 	var found []sandbox.Handle
-	for _, c := range res.Items {
+	for _, c := range all {
 		if c.Labels[labelInstall] != install {
 			continue
 		}
@@ -51,6 +51,24 @@ func (r *Runtime) List(ctx context.Context, install string) ([]sandbox.Handle, e
 		}
 	}
 	return found, nil
+}
+
+// containers of an install in whatever state. Podman fails the whole list when one of them goes away meanwhile.
+func (r *Runtime) containers(ctx context.Context, install string) ([]container.Summary, error) {
+	var err error
+	for range listTries {
+		var res client.ContainerListResult
+		res, err = r.api.ContainerList(ctx, client.ContainerListOptions{
+			All: true, Filters: client.Filters{}.Add("label", labelInstall+"="+install),
+		})
+		if err == nil {
+			return res.Items, nil
+		}
+		if !gone(err) {
+			return nil, err
+		}
+	}
+	return nil, err
 }
 
 // busy: this process is starting the container, or holds a handle that will collect it.

@@ -1,6 +1,7 @@
 package docker
 
 import (
+	"errors"
 	"regexp"
 	"strconv"
 	"strings"
@@ -11,9 +12,15 @@ import (
 // "[1/2] STEP 2/9: RUN …") begin a step.
 var stepLine = regexp.MustCompile(`^(?:\[(\d+/\d+)\] )?(?:Step|STEP) (\d{1,4})/(\d{1,4}) ?: (.*)$`)
 
+// escape sequences of programs that think they write to a terminal, and of the builder, which paints standard error red.
+var escape = regexp.MustCompile("\x1b\\[[0-9;?]*[A-Za-z]")
+
+// exitStatus is how Docker and Podman say that a step's command failed; before it they repeat the whole command.
+var exitStatus = regexp.MustCompile(`(?s)(?:returned a non-zero code: |exit status )(\d{1,3})$`)
+
 // textLimit is the length in bytes of an instruction in a Step; longest line kept of a step's output.
 const (
-	textLimit = 160
+	textLimit = 100
 	lineLimit = 1 << 10
 )
 
@@ -49,7 +56,7 @@ func (p *progress) flush() {
 	if i := strings.LastIndexByte(strings.TrimRight(line, "\r"), '\r'); i >= 0 {
 		line = line[i+1:] // a line that was drawn over
 	}
-	line = strings.ToValidUTF8(strings.TrimSpace(line), "\uFFFD")
+	line = strings.ToValidUTF8(strings.TrimSpace(escape.ReplaceAllString(line, "")), "\uFFFD")
 	if m := stepLine.FindStringSubmatch(line); m != nil {
 		p.finish()
 		n, _ := strconv.Atoi(m[2]) // at most four digits
@@ -84,6 +91,9 @@ func (p *progress) finish() {
 }
 
 func (p *progress) fail(err error) error {
+	if m := exitStatus.FindStringSubmatch(err.Error()); m != nil {
+		err = errors.New("exit code " + m[1])
+	}
 	return &BuildError{Step: p.open, Lines: p.tail, Err: err}
 }
 

@@ -110,6 +110,10 @@ func createOptions(spec sandbox.Spec, accounts []sandbox.Mount, opt Options, f *
 		env = append(env, k+"="+v)
 	}
 	sort.Strings(env)
+	var health *container.HealthConfig
+	if !f.podman { // which would set a timer up to check nothing
+		health = &container.HealthConfig{Test: []string{"NONE"}}
+	}
 	return client.ContainerCreateOptions{
 		Name: containerName(spec.Labels),
 		Config: &container.Config{
@@ -121,7 +125,7 @@ func createOptions(spec sandbox.Spec, accounts []sandbox.Mount, opt Options, f *
 			Env:             env,
 			Labels:          labelsOf(spec.Labels),
 			NetworkDisabled: true,
-			Healthcheck:     &container.HealthConfig{Test: []string{"NONE"}},
+			Healthcheck:     health,
 		},
 		HostConfig: host,
 	}, nil

@@ -26,7 +26,8 @@ const (
 	lockFile = "docker.lock"
 )
 
-// Start creates and starts the container. It returns ErrRunning if the session has a sandbox, also one of another process;
+// Start creates and starts the container. When ctx ends meanwhile, it still lets the daemon finish the call in progress (at most
+// 15 s): one that is cut off leaves Podman with a container that it can neither list nor remove. It returns ErrRunning if the session has a sandbox, also one of another process;
 // what is left of a dead one is removed. On any error nothing stays behind.
 func (r *Runtime) Start(ctx context.Context, spec sandbox.Spec) (sandbox.Handle, error) {
 	const op = "start sandbox in a container"
@@ -68,7 +69,7 @@ func (r *Runtime) Start(ctx context.Context, spec sandbox.Spec) (sandbox.Handle,
 	if err != nil {
 		return nil, r.failure(op, err)
 	}
-	if _, err := r.api.ContainerStart(ctx, id, client.ContainerStartOptions{}); err != nil {
+	if err := r.begin(ctx, id); err != nil {
 		r.discard(ctx, id)
 		return nil, r.failure(op, err)
 	}
@@ -79,15 +80,11 @@ func (r *Runtime) create(ctx context.Context, opt client.ContainerCreateOptions,
 	var err error
 	for range createTries {
 		var res client.ContainerCreateResult
-		if res, err = r.api.ContainerCreate(ctx, opt); err == nil {
+		if res, err = r.make(ctx, opt); err == nil {
 			for _, w := range res.Warnings {
 				r.log.Debug("the daemon warns about a sandbox", obs.KeySession, spec.Labels.Session, obs.KeyReason, w)
 			}
 			return res.ID, nil
-		}
-		if ctx.Err() != nil {
-			r.discard(ctx, opt.Name) // the daemon may have made it after we stopped listening
-			return "", err
 		}
 		if !errdefs.IsConflict(err) && !strings.Contains(err.Error(), "name is already in use") { // the latter is Podman
 			return "", err
@@ -99,10 +96,42 @@ func (r *Runtime) create(ctx context.Context, opt client.ContainerCreateOptions,
 	return "", err
 }
 
+// make is one create call; the container is gone again if ctx ended meanwhile.
+func (r *Runtime) make(ctx context.Context, opt client.ContainerCreateOptions) (client.ContainerCreateResult, error) {
+	if ctx.Err() != nil {
+		return client.ContainerCreateResult{}, ctx.Err()
+	}
+	patient, cancel := outlive(ctx)
+	defer cancel()
+	res, err := r.api.ContainerCreate(patient, opt)
+	if err == nil && ctx.Err() != nil {
+		r.discard(ctx, res.ID)
+		err = ctx.Err()
+	}
+	return res, err
+}
+
+func (r *Runtime) begin(ctx context.Context, id string) error {
+	patient, cancel := outlive(ctx)
+	defer cancel()
+	_, err := r.api.ContainerStart(patient, id, client.ContainerStartOptions{})
+	return errors.Join(err, ctx.Err())
+}
+
+// outlive is ctx without its end, but bounded from then on.
+func outlive(ctx context.Context) (context.Context, context.CancelFunc) {
+	patient, cancel := context.WithCancel(context.WithoutCancel(ctx))
+	stop := context.AfterFunc(ctx, func() {
+		timer := time.AfterFunc(cleanup, cancel)
+		context.AfterFunc(patient, func() { timer.Stop() })
+	})
+	return patient, func() { stop(); cancel() }
+}
+
 // clear makes room for a session's container: what is dead goes, what lives is ErrRunning, what is not ours stays.
 func (r *Runtime) clear(ctx context.Context, name string, spec sandbox.Spec) error {
 	res, err := r.api.ContainerInspect(ctx, name, client.ContainerInspectOptions{})
-	if errdefs.IsNotFound(err) {
+	if gone(err) {
 		return nil
 	}
 	if err != nil {
@@ -138,7 +167,7 @@ func (r *Runtime) discard(ctx context.Context, id string) {
 func (r *Runtime) remove(ctx context.Context, id string) error {
 	_, err := r.api.ContainerRemove(ctx, id, client.ContainerRemoveOptions{Force: true, RemoveVolumes: true})
 	switch {
-	case err == nil || errdefs.IsNotFound(err):
+	case err == nil || gone(err):
 		return nil
 	case errdefs.IsConflict(err): // somebody else is removing it
 		w := r.api.ContainerWait(ctx, id, client.ContainerWaitOptions{Condition: container.WaitConditionRemoved})
@@ -146,7 +175,7 @@ func (r *Runtime) remove(ctx context.Context, id string) error {
 		case <-w.Result:
 			return nil
 		case err := <-w.Error:
-			if err == nil || errdefs.IsNotFound(err) {
+			if err == nil || gone(err) {
 				return nil
 			}
 			return fmt.Errorf("wait for container %s to be removed: %w", id, err)
