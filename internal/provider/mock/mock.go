@@ -91,18 +91,21 @@ func (p *Provider) IsSessionInvalid(err error) bool {
 	return errors.As(err, &q) && q.Class == provider.ClassInvalidSession
 }
 
-// Query reads the script anew. A bad script is an error that no retry mends.
+// Query fails on a bad script; no retry mends that. The script is read again for each exchange.
 func (p *Provider) Query(ctx context.Context, in provider.QueryInput) (provider.Query, error) {
 	used, err := parseContinuation(in.Continuation)
 	if err != nil {
 		return nil, &provider.QueryError{Op: "resume the conversation", Class: provider.ClassInvalidSession, Retryable: true, Err: err}
 	}
-	script, err := ReadScript(p.opt.Script)
-	if err != nil {
-		return nil, &provider.QueryError{Op: "read the script of the mock provider", Class: provider.ClassOther, Hint: "correct the line and send again", Err: err}
+	if _, err := ReadScript(p.opt.Script); err != nil {
+		return nil, badScript(err)
 	}
 	used.add(p.exited()...)
-	return start(ctx, p, script, used, in.Input), nil
+	return start(ctx, p, used, in.Input), nil
+}
+
+func badScript(err error) *provider.QueryError {
+	return &provider.QueryError{Op: "read the script of the mock provider", Class: provider.ClassOther, Hint: "correct the line and send again", Err: err}
 }
 
 func (p *Provider) exitFile() string { return filepath.Join(p.opt.Home, ".nanoclaw-mock-exits") }

@@ -13,9 +13,8 @@ import (
 
 // query plays the exchanges of one conversation, one after the other, in one goroutine.
 type query struct {
-	p      *Provider
-	script Script
-	used   lineSet
+	p    *Provider
+	used lineSet
 
 	ctx    context.Context
 	abort  context.CancelFunc
@@ -30,9 +29,9 @@ type query struct {
 	err       error
 }
 
-func start(ctx context.Context, p *Provider, script Script, used lineSet, first provider.Input) *query {
+func start(ctx context.Context, p *Provider, used lineSet, first provider.Input) *query {
 	q := &query{
-		p: p, script: script, used: used, waiting: []provider.Input{first},
+		p: p, used: used, waiting: []provider.Input{first},
 		events: make(chan provider.Event), done: make(chan struct{}), wake: make(chan struct{}, 1),
 	}
 	q.ctx, q.abort = context.WithCancel(ctx)
@@ -132,36 +131,46 @@ func (q *query) run() {
 	}
 }
 
+// running says what Interrupt stops; nil before a result is told, since the turn is then over for its reader.
+func (q *query) running(cancel context.CancelFunc) {
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	q.interrupt = cancel
+}
+
 func (q *query) exchange(in provider.Input) {
 	ctx, cancel := context.WithCancel(q.ctx)
-	q.mu.Lock()
-	q.interrupt = cancel
-	q.mu.Unlock()
-	defer func() {
-		q.mu.Lock()
-		q.interrupt = nil
-		q.mu.Unlock()
-		cancel()
-	}()
+	defer cancel()
+	q.running(cancel)
+	defer q.running(nil)
 	if q.p.caps.Receipts {
 		q.step(provider.Event{Kind: provider.Taken, InputID: in.ID})
 	}
-	l, ok := q.script.pick(q.used, in.Text)
+	// read again each time: whoever edits the script need not restart the agent
+	script, err := ReadScript(q.p.opt.Script)
+	if err != nil {
+		q.running(nil)
+		q.step(provider.Event{Kind: provider.Result, IsError: true, Class: provider.ClassOther, Message: badScript(err).Error(), Usage: &provider.Usage{}})
+		return
+	}
+	l, ok := script.pick(q.used, in.Text)
 	if !ok {
 		text := echo(in.Text)
 		if text != "" {
 			q.step(provider.Event{Kind: provider.Text, Text: text})
 		}
+		q.running(nil)
 		q.step(provider.Event{Kind: provider.Result, Text: text, Usage: &provider.Usage{}})
 		return
 	}
-	(&play{q: q, ctx: ctx, line: l}).run()
+	(&play{q: q, ctx: ctx, cancel: cancel, line: l}).run()
 }
 
 // play is one line of the script being played.
 type play struct {
 	q        *query
 	ctx      context.Context
+	cancel   context.CancelFunc
 	line     line
 	streamed strings.Builder // texts since the last result
 	last     string
@@ -175,6 +184,7 @@ func (p *play) run() {
 		if p.ctx.Err() != nil {
 			break
 		}
+		p.q.running(p.cancel)
 		p.event(e)
 	}
 	switch {
@@ -238,6 +248,7 @@ func (p *play) text(s string) {
 
 // result ends the turn. The continuation that no longer offers this line goes before it.
 func (p *play) result(e provider.Event) {
+	p.q.running(nil)
 	p.q.used.add(p.line.number)
 	p.q.emit(provider.Event{Kind: provider.Init, Continuation: p.q.used.continuation()})
 	e.Kind, e.Usage = provider.Result, &provider.Usage{}
