@@ -64,8 +64,8 @@ func (c *Client) Follow(ctx context.Context, conversation string, after int64, o
 	for {
 		err := c.Events(ctx, conversation, after, func(e Event) error {
 			lost, pause = false, pauseMin
-			if e.Seq > after {
-				after = e.Seq
+			if e.Seq > 0 {
+				after = max(after, e.Seq)
 			}
 			if e.Hello != nil && after == FromCursor {
 				after = e.Hello.Cursor
