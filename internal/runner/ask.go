@@ -125,7 +125,8 @@ func (r *Runner) begin() (*turn.Exchange, error) {
 		return r.running, nil
 	}
 	if len(r.waiting) > 0 && !r.receiptsOpen() {
-		return r.waiting[0].exchange, r.beginNext()
+		err := r.beginNext()
+		return r.running, err
 	}
 	r.running, r.input = turn.New(id.New(id.PrefixExchange), nil, nil), ""
 	r.adopt()

@@ -117,6 +117,7 @@ func (r *Runner) advance(ctx context.Context) error {
 			if err := r.ask(ctx, next.exchange, next.text); err != nil {
 				return err
 			}
+			r.look = true // for what came meanwhile
 			continue
 		}
 		if !r.look {
