@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
+	"time"
 
 	"nanoclaw/internal/mailbox"
 	"nanoclaw/internal/obs"
@@ -18,6 +19,7 @@ type setback struct {
 	retryable bool
 	invalid   bool   // the conversation that was resumed is unknown
 	notice    string // words of the provider that may be shown to a person
+	resetsAt  time.Time
 	err       error
 }
 
@@ -39,7 +41,7 @@ func (r *Runner) diagnose(err error, start bool) setback {
 
 // failure reads an error result.
 func (r *Runner) failure(ev provider.Event) setback {
-	s := setback{class: ev.Class, retryable: ev.Retryable, notice: ev.Notice, err: errors.New(firstOf(ev.Message, ev.Text, "no details"))}
+	s := setback{class: ev.Class, retryable: ev.Retryable, notice: ev.Notice, resetsAt: ev.ResetsAt, err: errors.New(firstOf(ev.Message, ev.Text, "no details"))}
 	s.invalid = ev.Class == provider.ClassInvalidSession || r.opt.Provider.IsSessionInvalid(s.err)
 	return s
 }
@@ -107,7 +109,7 @@ func (r *Runner) again(ctx context.Context, ex *turn.Exchange, next retry, held 
 func (r *Runner) giveUp(ctx context.Context, ex *turn.Exchange, s setback, held []mailbox.OutRow) error {
 	words := s.notice
 	if words == "" {
-		words = r.opt.Words.Notice(s.class)
+		words = r.opt.Words.Notice(s.class, s.resetsAt)
 	}
 	f := mailbox.Finish{Out: held}
 	for _, row := range ex.Rows() {

@@ -194,7 +194,7 @@ func (fakeWords) Nudge(n runner.Nudge) string {
 	return s
 }
 
-func (fakeWords) Notice(c provider.Class) string { return "notice " + string(c) }
+func (fakeWords) Notice(c provider.Class, _ time.Time) string { return "notice " + string(c) }
 
 func textOf(r mailbox.OutRow) string {
 	var c mailbox.ChatOut

@@ -74,8 +74,8 @@ type Words interface {
 	// Instructions are appended to the provider's own system prompt; they are read anew for each query.
 	Instructions(ctx context.Context) (string, error)
 	Nudge(n Nudge) string
-	// Notice tells a person in plain words that the agent failed.
-	Notice(class provider.Class) string
+	// Notice tells a person in plain words that the agent failed; resetsAt is when a limit ends, if known.
+	Notice(class provider.Class, resetsAt time.Time) string
 }
 
 // Options of a Runner. All but those marked optional are required.

@@ -1,0 +1,118 @@
+package program
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+	"log/slog"
+	"maps"
+	"os/exec"
+	"path/filepath"
+	"slices"
+	"strings"
+
+	"nanoclaw/internal/config"
+	"nanoclaw/internal/provider"
+	"nanoclaw/internal/provider/claude"
+	"nanoclaw/internal/provider/mock"
+	"nanoclaw/internal/runner/relay"
+)
+
+// setting is what a provider is made from.
+type setting struct {
+	config config.Container
+	agent  string // the agent's folder
+	home   string
+	env    func(string) string
+	call   func(ctx context.Context, name string, args json.RawMessage) (string, error)
+	// relay is the way out of the sandbox, started on the first call.
+	relay func() (*relay.Relay, error)
+	log   *slog.Logger
+}
+
+// choice is one known provider.
+type choice struct {
+	name string
+	make func(setting) (provider.Provider, error)
+	// tools: it reaches the runner's tools over the network; the mock provider calls them directly.
+	tools bool
+}
+
+// choices are all known providers. Adding one is a folder and a line here.
+func choices() []choice {
+	return []choice{
+		{name: claude.Name, make: newClaude, tools: true},
+		{name: mock.Name, make: newMock},
+	}
+}
+
+func choose(name string) (choice, error) {
+	var names []string
+	for _, c := range choices() {
+		if c.name == name {
+			return c, nil
+		}
+		names = append(names, c.name)
+	}
+	slices.Sort(names)
+	return choice{}, fmt.Errorf("unknown provider %q in container.json; known are: %s", name, strings.Join(names, ", "))
+}
+
+func newMock(s setting) (provider.Provider, error) {
+	return mock.New(mock.Options{Script: filepath.Join(s.agent, mock.ScriptName), Home: s.home, CallTool: s.call, Log: s.log}), nil
+}
+
+func newClaude(s setting) (provider.Provider, error) {
+	program := s.config.Programs[claude.Name]
+	if program == "" {
+		program = claude.Name
+	}
+	if !filepath.IsAbs(program) {
+		found, err := exec.LookPath(program)
+		if err != nil {
+			return nil, fmt.Errorf("find the claude CLI: %w (the image or the machine must have it; `nanoclaw doctor` says how)", err)
+		}
+		if program, err = filepath.Abs(found); err != nil {
+			return nil, fmt.Errorf("find the claude CLI: %w", err)
+		}
+	}
+	out, err := s.relay()
+	if err != nil {
+		return nil, err
+	}
+	return claude.New(claude.Options{
+		Program: program, Home: s.home, Env: claudeEnv(s, out), Model: s.config.Model, Effort: s.config.Effort, Log: s.log,
+	})
+}
+
+// claudeEnv is the whole environment of the CLI: where its API is, the placeholder that stands for the key, and what any program
+// needs. Nothing else of the runner's environment is passed on.
+func claudeEnv(s setting, out *relay.Relay) map[string]string {
+	env := map[string]string{"ANTHROPIC_BASE_URL": out.BaseURL("anthropic")}
+	for _, v := range out.Environ() {
+		name, value, _ := strings.Cut(v, "=")
+		env[name] = value
+	}
+	for _, name := range []string{"PATH", "TZ", "LANG", "TMPDIR"} {
+		if v := s.env(name); v != "" {
+			env[name] = v
+		}
+	}
+	switch s.config.Credential.Kind {
+	case "api_key":
+		env["ANTHROPIC_API_KEY"] = s.config.Credential.Placeholder
+	case "oauth_token":
+		env["CLAUDE_CODE_OAUTH_TOKEN"] = s.config.Credential.Placeholder
+	}
+	return env
+}
+
+// servers are the tool servers of the agent's own settings, in order of name.
+func servers(c config.Container) []provider.MCPServer {
+	var out []provider.MCPServer
+	for _, name := range slices.Sorted(maps.Keys(c.MCPServers)) {
+		s := c.MCPServers[name]
+		out = append(out, provider.MCPServer{Name: name, URL: s.URL, Headers: s.Headers, Command: s.Command, Args: s.Args, Env: s.Env})
+	}
+	return out
+}

@@ -1,0 +1,142 @@
+package program
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io/fs"
+	"log/slog"
+	"os"
+	"path/filepath"
+	"sync"
+
+	"nanoclaw/internal/config"
+	"nanoclaw/internal/mailbox/sqlite"
+	"nanoclaw/internal/obs"
+	"nanoclaw/internal/provider"
+	"nanoclaw/internal/runner"
+	"nanoclaw/internal/runner/prompt"
+	"nanoclaw/internal/runner/relay"
+	"nanoclaw/internal/runner/tool"
+)
+
+// session is all that one run of the program holds.
+type session struct {
+	paths
+	ctx    context.Context // ends all that stands beside the loop
+	config config.Container
+	log    *slog.Logger
+	box    *sqlite.Runner
+	loop   *runner.Runner
+	tools  *tool.Server
+	side   sync.WaitGroup
+
+	relayOnce sync.Once
+	relay     *relay.Relay
+	relayErr  error
+}
+
+// serve runs the loop until ctx ends or, with once, until nothing is left to do.
+func serve(ctx context.Context, p paths, once bool, log *slog.Logger) (err error) {
+	c, err := loadConfig(p, log)
+	if err != nil {
+		return err
+	}
+	chosen, err := choose(c.Provider)
+	if err != nil {
+		return err
+	}
+	box, err := sqlite.OpenRunner(ctx, p.root, sqlite.RunnerOptions{Incarnation: c.Incarnation, Log: log})
+	if err != nil {
+		return err
+	}
+	defer func() { err = errors.Join(err, box.Close()) }()
+	side, cancel := context.WithCancel(context.WithoutCancel(ctx))
+	s := &session{paths: p, ctx: side, config: c, log: log, box: box}
+	defer s.side.Wait()
+	defer cancel()
+	bell := sqlite.DialBell(side, p.host, c.Incarnation, log)
+	defer func() { err = errors.Join(err, bell.Close()) }()
+	set := tool.New(outbox{s})
+	s.tools = tool.NewServer(set, log)
+	defer func() { err = errors.Join(err, s.tools.Close()) }()
+	defer cancel()
+
+	s.side.Go(func() { reap(side, log) })
+	prov, err := chosen.make(setting{
+		config: c, agent: p.agent, home: os.Getenv("HOME"), env: os.Getenv, call: set.Call, relay: s.wayOut, log: log,
+	})
+	if err != nil {
+		return err
+	}
+	opt := runner.Options{
+		Mailbox: box, Bell: bell, Provider: prov, Limit: c.MaxMessagesPerPrompt, Cwd: p.agent, Once: once, Log: log,
+		Words:  words{box: box, name: c.AssistantName, root: p.files, zone: prompt.Zone(os.Getenv("TZ"))},
+		Looked: s.openDoors, Ended: s.tools.Forget,
+	}
+	if chosen.tools {
+		opt.MCP = s.servers
+	}
+	s.loop = runner.New(opt)
+	log.Info("runner started", obs.KeyProvider, prov.Name(), obs.KeyIncarnation, c.Incarnation, obs.KeySession, c.SessionID)
+	err = s.loop.Run(ctx)
+	log.Info("runner ended")
+	return err
+}
+
+// outbox is the loop, which is made after the tools.
+type outbox struct{ s *session }
+
+func (o outbox) Send(ctx context.Context, to, text string) (tool.Sent, error) {
+	return o.s.loop.Send(ctx, to, text)
+}
+
+// servers are the tool servers of a query: our own first, then those of the agent's settings.
+func (s *session) servers(ctx context.Context) ([]provider.MCPServer, error) {
+	url, token, err := s.tools.URL(ctx)
+	if err != nil {
+		return nil, err
+	}
+	own := provider.MCPServer{
+		Name: config.ReservedMCPServer, URL: url, Headers: map[string]string{"Authorization": "Bearer " + token}, AlwaysLoad: true,
+	}
+	return append([]provider.MCPServer{own}, servers(s.config)...), nil
+}
+
+// openDoors opens what need not be there before the first look at the inbox: the socket for programs of the sandbox, and the
+// way out if the host has one. A failure is told and does not stop the agent.
+func (s *session) openDoors() {
+	if err := os.MkdirAll(s.sockets, 0o700); err != nil {
+		s.log.Warn("the runner's socket cannot be opened", obs.Error(err))
+	} else if err := s.tools.Listen(s.ctx, s.sockets); err != nil {
+		s.log.Warn("the runner's socket cannot be opened", obs.Error(err))
+	}
+	if _, err := os.Stat(filepath.Join(s.host, "egress.sock")); err == nil {
+		if _, err := s.wayOut(); err != nil {
+			s.log.Warn("there is no way out of the sandbox", obs.Error(err))
+		}
+	} else if !errors.Is(err, fs.ErrNotExist) {
+		s.log.Warn("there is no way out of the sandbox", obs.Error(err))
+	}
+}
+
+// wayOut starts the relay once.
+func (s *session) wayOut() (*relay.Relay, error) {
+	s.relayOnce.Do(func() {
+		listen := s.config.Relay.Listen
+		if listen == "" {
+			listen = config.RelayAddress
+		}
+		s.relay, s.relayErr = relay.Listen(s.ctx, relay.Options{Listen: listen, RunDir: s.host, Token: s.config.Relay.Token, Log: s.log})
+		if s.relayErr != nil {
+			s.relayErr = fmt.Errorf("open the way out: %w", s.relayErr)
+			return
+		}
+		s.side.Go(func() {
+			if err := s.relay.Run(s.ctx); err != nil {
+				s.log.Error("the way out is closed", obs.Error(err))
+			}
+		})
+	})
+	return s.relay, s.relayErr
+}
