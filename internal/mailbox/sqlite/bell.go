@@ -58,16 +58,32 @@ func newBell(incarnation int64, log *slog.Logger) (*Bell, context.Context) {
 }
 
 // ListenBell is the host's side: it listens on bell.sock in runDir and lets exactly one connection in that says
-// `hello <incarnation>`; a second one, and one of another incarnation, is closed. Close ends it and removes the socket.
+// `hello <incarnation>`; a second one, and one of another incarnation, is closed. Close ends it and removes the socket. The
+// socket gets the group of runDir, so that a runner of another user reaches it whenever a host binds it, also when it
+// adopts a sandbox.
 func ListenBell(runDir string, incarnation int64, mode os.FileMode, log *slog.Logger) (*Bell, error) {
 	l, err := socket.Listen(runDir, bellFile, mode)
 	if err != nil {
 		return nil, fmt.Errorf("listen for bell: %w", err)
 	}
+	if err := likeFolder(l, runDir); err != nil {
+		return nil, errors.Join(fmt.Errorf("listen for bell: %w", err), l.Close())
+	}
 	b, _ := newBell(incarnation, log)
 	b.listener = l
 	b.done.Go(b.accept)
 	return b, nil
+}
+
+func likeFolder(l *socket.Listener, dir string) error {
+	var st unix.Stat_t
+	if err := unix.Stat(dir, &st); err != nil {
+		return err
+	}
+	if int(st.Gid) == os.Getegid() {
+		return nil
+	}
+	return l.Chown(-1, int(st.Gid))
 }
 
 // DialBell is the runner's side: it connects to the host's bell and does so again, for as long as ctx lives, whenever the
