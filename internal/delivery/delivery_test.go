@@ -289,7 +289,7 @@ func TestSettlement(t *testing.T) {
 			messages = append(messages, store.Message{Instance: "cli", PlatformID: chat, PlatformMessageID: m, AgentGroupID: b.session.AgentGroupID,
 				RowID: "row-" + m, SessionID: b.session.ID, Trigger: true})
 		}
-		if err := b.st.Accept(context.Background(), messages); err != nil {
+		if _, err := b.st.Accept(context.Background(), messages); err != nil {
 			t.Fatal(err)
 		}
 		page := mailbox.Page{Rows: []mailbox.OutRow{row(1, chat, "yes")}, AckChange: 3, Acks: []mailbox.Ack{

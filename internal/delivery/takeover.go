@@ -52,7 +52,7 @@ func (s *Service) TakeOver(ctx context.Context, sess store.Session, page mailbox
 			s.report(ctx, row)
 		}
 	}
-	return s.settleEnds(ctx, in.Ends)
+	return s.Settle(ctx, rowIDs(in.Ends)...)
 }
 
 // Finish ends messages without words of an agent: given up, refused. It is durable on return.
@@ -60,12 +60,14 @@ func (s *Service) Finish(ctx context.Context, ends ...store.End) error {
 	if _, err := s.opt.Store.Ingest(ctx, store.Ingest{Ends: ends}); err != nil {
 		return err
 	}
-	return s.settleEnds(ctx, ends)
+	return s.Settle(ctx, rowIDs(ends)...)
 }
 
-func (s *Service) settleEnds(ctx context.Context, ends []store.End) error {
-	for _, e := range ends {
-		m, err := s.opt.Store.MessageByRow(ctx, e.RowID)
+// Settle tells adapters how the messages of these rows ended, after what is on its way to the same places. Rows that are no
+// messages are passed over.
+func (s *Service) Settle(ctx context.Context, rowIDs ...string) error {
+	for _, rowID := range rowIDs {
+		m, err := s.opt.Store.MessageByRow(ctx, rowID)
 		if errors.Is(err, store.ErrNotFound) {
 			continue
 		}
@@ -75,6 +77,14 @@ func (s *Service) settleEnds(ctx context.Context, ends []store.End) error {
 		s.push(origin(m), item{message: &m})
 	}
 	return nil
+}
+
+func rowIDs(ends []store.End) []string {
+	out := make([]string, 0, len(ends))
+	for _, e := range ends {
+		out = append(out, e.RowID)
+	}
+	return out
 }
 
 // end names the state of an acknowledged row.

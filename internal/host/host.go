@@ -165,7 +165,7 @@ func (h *Host) build(ctx context.Context) error {
 
 // serve runs what build made, in the order in which parts need each other, and ends it backwards.
 func (h *Host) serve(ctx context.Context) error {
-	router := route.New(h.store, h.sessions, h.log)
+	router := route.New(h.store, h.sessions, h.delivery, h.log)
 	desks := map[string]*desk{}
 	for _, a := range h.adapters {
 		desks[a.Info().Instance] = newDesk(a.Info(), router, h.store, h.log)

@@ -25,6 +25,12 @@ type Inbox interface {
 	Wake(s id.Session)
 }
 
+// Ends tells adapters how messages ended.
+type Ends interface {
+	// Settle tells the end of rows whose messages are final.
+	Settle(ctx context.Context, rowIDs ...string) error
+}
+
 // maxText of an inbound message, in bytes (spec/host.md section 28.2).
 const maxText = 256 << 10
 
@@ -32,13 +38,14 @@ const maxText = 256 << 10
 type Router struct {
 	store *store.Store
 	inbox Inbox
+	ends  Ends
 	log   *slog.Logger
 	now   func() time.Time
 }
 
 // New makes a Router.
-func New(s *store.Store, inbox Inbox, log *slog.Logger) *Router {
-	return &Router{store: s, inbox: inbox, log: log.With(obs.KeyComponent, "route"), now: time.Now}
+func New(s *store.Store, inbox Inbox, ends Ends, log *slog.Logger) *Router {
+	return &Router{store: s, inbox: inbox, ends: ends, log: log.With(obs.KeyComponent, "route"), now: time.Now}
 }
 
 // target is one agent an event goes to.
@@ -85,8 +92,14 @@ func (r *Router) Inbound(ctx context.Context, info channel.Info, m channel.Inbou
 		messages = append(messages, t.message)
 	}
 	crashpoint.Hit("host.put")
-	if err := r.store.Accept(ctx, messages); err != nil {
+	ended, err := r.store.Accept(ctx, messages)
+	if err != nil {
 		return channel.Verdict{}, err
+	}
+	if len(ended) > 0 {
+		if err := r.ends.Settle(ctx, ended...); err != nil {
+			return channel.Verdict{}, err
+		}
 	}
 	crashpoint.Hit("host.accepted")
 	for _, t := range targets {

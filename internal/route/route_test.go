@@ -3,8 +3,10 @@ package route
 import (
 	"context"
 	"errors"
+	"slices"
 	"strings"
 	"testing"
+	"time"
 
 	"nanoclaw/internal/channel"
 	"nanoclaw/internal/id"
@@ -80,6 +82,13 @@ func (i *inbox) Put(ctx context.Context, s store.Session, rows ...mailbox.InRow)
 
 func (i *inbox) Wake(id.Session) { i.events = append(i.events, "wake") }
 
+func (i *inbox) Settle(_ context.Context, rows ...string) error {
+	for range rows {
+		i.events = append(i.events, "settle")
+	}
+	return nil
+}
+
 type bundle struct {
 	st    *store.Store
 	inbox *inbox
@@ -101,7 +110,7 @@ func setup(t *testing.T) *bundle {
 		t.Fatal(err)
 	}
 	i := &inbox{rows: map[string]mailbox.InRow{}, st: st}
-	return &bundle{st: st, inbox: i, r: New(st, i, obs.Discard()), info: channel.Info{Type: "cli", Instance: "cli"}}
+	return &bundle{st: st, inbox: i, r: New(st, i, i, obs.Discard()), info: channel.Info{Type: "cli", Instance: "cli"}}
 }
 
 func message(idv, text string) channel.Inbound {
@@ -144,6 +153,34 @@ func TestReplay(t *testing.T) {
 	v, err := b.r.Inbound(t.Context(), b.info, message("m1", "hello"))
 	if err != nil || v.Kind != channel.Duplicate {
 		t.Errorf("%+v, %v", v, err)
+	}
+}
+
+// A host died between the two steps of P1 and the agent answered before the replay: the replay brings the end along.
+func TestReplayOfAMessageThatIsAnsweredAlready(t *testing.T) {
+	t.Parallel()
+	b := setup(t)
+	m := message("m1", "hello")
+	group, err := b.st.AgentGroups(t.Context())
+	if err != nil {
+		t.Fatal(err)
+	}
+	row := id.Inbound("cli", chat, "m1", group[0].ID)
+	if _, err := b.st.Ingest(t.Context(), store.Ingest{Ends: []store.End{{RowID: row, State: channel.Answered}, {RowID: "sys-notice", State: channel.Silent}}}); err != nil {
+		t.Fatal(err)
+	}
+	if v, err := b.r.Inbound(t.Context(), b.info, m); err != nil || v.Kind != channel.Stored {
+		t.Fatalf("%+v, %v", v, err)
+	}
+	got, err := b.st.MessageByRow(t.Context(), row)
+	if err != nil || got.State != channel.Answered {
+		t.Errorf("%+v, %v", got, err)
+	}
+	if !slices.Contains(b.inbox.events, "settle") {
+		t.Errorf("nobody was told: %q", b.inbox.events)
+	}
+	if due, _, err := b.st.Due(t.Context(), time.Now().Add(time.Second), 10); err != nil || len(due) != 0 {
+		t.Errorf("due %v, %v: there is nothing to do", due, err)
 	}
 }
 

@@ -411,7 +411,7 @@ func (w *world) message(name string) {
 	if err := w.m.Put(ctx, w.session, mailbox.InRow{ID: name, Kind: mailbox.KindChat, Trigger: true, Content: []byte(`{}`)}); err != nil {
 		w.t.Fatal(err)
 	}
-	if err := w.st.Accept(ctx, []store.Message{{Instance: "cli", PlatformID: "cli:local", PlatformMessageID: name, AgentGroupID: w.session.AgentGroupID,
+	if _, err := w.st.Accept(ctx, []store.Message{{Instance: "cli", PlatformID: "cli:local", PlatformMessageID: name, AgentGroupID: w.session.AgentGroupID,
 		RowID: name, SessionID: w.session.ID, Trigger: true}}); err != nil {
 		w.t.Fatal(err)
 	}

@@ -42,7 +42,7 @@ func writeForEver(home string) int {
 		start = int(rows[0].Seq) + 1
 	}
 	for i := start; err == nil; i++ {
-		if err = s.Accept(ctx, []Message{f.message(strconv.Itoa(i), true)}); err != nil {
+		if _, err = s.Accept(ctx, []Message{f.message(strconv.Itoa(i), true)}); err != nil {
 			break
 		}
 		fmt.Println("accepted", i)

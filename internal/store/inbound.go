@@ -4,6 +4,7 @@ import (
 	"context"
 	"database/sql"
 	"fmt"
+	"strings"
 	"time"
 
 	"nanoclaw/internal/channel"
@@ -35,9 +36,11 @@ func (s *Store) Seen(ctx context.Context, instance, platformID, platformMessageI
 }
 
 // Accept is the second step of P1: the dedupe rows and the due time of their sessions, in one transaction, after the rows
-// are in the inboxes. Repeating it changes nothing.
-func (s *Store) Accept(ctx context.Context, messages []Message) error {
-	return s.tx(ctx, "accept message", func(tx *txn) error {
+// are in the inboxes. Repeating it changes nothing. ended are rows that came to their end before they were accepted; their
+// messages are final now.
+func (s *Store) Accept(ctx context.Context, messages []Message) (ended []string, err error) {
+	err = s.tx(ctx, "accept message", func(tx *txn) error {
+		ended = nil
 		now := s.stampNow()
 		for _, m := range messages {
 			state, final := "pending", sql.NullString{}
@@ -52,6 +55,12 @@ func (s *Store) Accept(ctx context.Context, messages []Message) error {
 			if !m.Trigger {
 				continue
 			}
+			if late, err := lateEnd(ctx, tx, m.RowID); err != nil {
+				return err
+			} else if late {
+				ended = append(ended, m.RowID)
+				continue
+			}
 			if _, err := tx.ExecContext(ctx, `INSERT INTO session_due (session_id, due_at) VALUES (?, ?)
 				ON CONFLICT (session_id) DO UPDATE SET due_at = excluded.due_at WHERE excluded.due_at < session_due.due_at`, m.SessionID, now); err != nil {
 				return err
@@ -62,6 +71,7 @@ func (s *Store) Accept(ctx context.Context, messages []Message) error {
 		}
 		return nil
 	})
+	return ended, err
 }
 
 const messageColumns = `instance, platform_id, thread_id, platform_message_id, agent_group_id, row_id, session_id, state, reason`
@@ -112,14 +122,43 @@ type End struct {
 	Reason string
 }
 
+// endMessages ends the messages of rows. A row that is not accepted yet (a host died between the two steps of P1, and the
+// agent was faster than the replay) leaves its end for Accept.
 func endMessages(ctx context.Context, tx *txn, ends []End, now string) error {
 	for _, e := range ends {
-		if _, err := tx.ExecContext(ctx, `UPDATE inbound_messages SET state = ?, reason = ?, final_at = ? WHERE row_id = ? AND state = 'pending'`,
-			e.State, e.Reason, now, e.RowID); err != nil {
+		r, err := tx.ExecContext(ctx, `UPDATE inbound_messages SET state = ?, reason = ?, final_at = ? WHERE row_id = ? AND state = 'pending'`,
+			e.State, e.Reason, now, e.RowID)
+		if err != nil {
+			return err
+		}
+		if n, err := r.RowsAffected(); err != nil || n > 0 || !strings.HasPrefix(e.RowID, id.PrefixMessage+"-") {
+			if err != nil {
+				return err
+			}
+			continue
+		}
+		if _, err := tx.ExecContext(ctx, `INSERT INTO early_ends (row_id, state, reason, ended_at)
+			SELECT ?, ?, ?, ? WHERE NOT EXISTS (SELECT 1 FROM inbound_messages WHERE row_id = ?) ON CONFLICT DO NOTHING`,
+			e.RowID, e.State, e.Reason, now, e.RowID); err != nil {
 			return err
 		}
 	}
 	return nil
+}
+
+// lateEnd gives a message that was just accepted the end its row came to before, and reports whether there was one.
+func lateEnd(ctx context.Context, tx *txn, rowID string) (bool, error) {
+	r, err := tx.ExecContext(ctx, `UPDATE inbound_messages SET (state, reason, final_at) = (SELECT state, reason, ended_at FROM early_ends WHERE row_id = ?)
+		WHERE row_id = ? AND state = 'pending' AND EXISTS (SELECT 1 FROM early_ends WHERE row_id = ?)`, rowID, rowID, rowID)
+	if err != nil {
+		return false, err
+	}
+	n, err := r.RowsAffected()
+	if err != nil || n == 0 {
+		return false, err
+	}
+	_, err = tx.ExecContext(ctx, `DELETE FROM early_ends WHERE row_id = ?`, rowID)
+	return true, err
 }
 
 // pruned is how many rows one transaction of Prune deletes: few enough that nobody waits for it.
@@ -132,6 +171,7 @@ func (s *Store) Prune(ctx context.Context, before time.Time) (total int64, err e
 		`DELETE FROM inbound_messages WHERE row_id IN (SELECT row_id FROM inbound_messages WHERE settled_at IS NOT NULL AND settled_at < ? LIMIT ?)`,
 		`DELETE FROM ledger WHERE id IN (SELECT id FROM ledger WHERE state IN ('sent', 'refused', 'no-route', 'dead') AND updated_at < ?
 			AND (projected = 1 OR session_id IS NULL) LIMIT ?)`,
+		`DELETE FROM early_ends WHERE row_id IN (SELECT row_id FROM early_ends WHERE ended_at < ? LIMIT ?)`,
 		`DELETE FROM audit WHERE id IN (SELECT id FROM audit WHERE at < ? LIMIT ?)`,
 	} {
 		for n := int64(pruned); n == pruned; total += n {

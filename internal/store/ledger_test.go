@@ -33,7 +33,7 @@ func TestAcceptOnce(t *testing.T) {
 	}
 	for i := range 2 {
 		f.now = func() time.Time { return base.Add(time.Duration(i) * time.Hour) }
-		if err := f.Accept(t.Context(), []Message{m, f.message("2", false)}); err != nil {
+		if _, err := f.Accept(t.Context(), []Message{m, f.message("2", false)}); err != nil {
 			t.Fatal(err)
 		}
 	}
@@ -57,7 +57,7 @@ func TestAcceptOnce(t *testing.T) {
 	// Unknown session: nothing of the whole call is stored.
 	bad := f.message("3", true)
 	bad.SessionID = "sess-nobody"
-	if err := f.Accept(t.Context(), []Message{f.message("4", true), bad}); err == nil {
+	if _, err := f.Accept(t.Context(), []Message{f.message("4", true), bad}); err == nil {
 		t.Error("a message for no session was taken")
 	}
 	if seen, err := f.Seen(t.Context(), "cli", "cli:local", "4", f.group); seen || err != nil {
@@ -69,7 +69,7 @@ func TestIngestOnce(t *testing.T) {
 	t.Parallel()
 	f := setup(t)
 	m := f.message("1", true)
-	if err := f.Accept(t.Context(), []Message{m}); err != nil {
+	if _, err := f.Accept(t.Context(), []Message{m}); err != nil {
 		t.Fatal(err)
 	}
 	in := Ingest{Session: f.session.ID, OutboundSeq: 5, AckChange: 7, Rows: []Ledger{f.row(1), f.row(2)}, Ends: []End{{m.RowID, channel.Answered, ""}, {"msg-other", channel.Dead, ""}}}
@@ -200,8 +200,8 @@ func TestPruneKeepsWhatIsNotDone(t *testing.T) {
 	unprojected.State = Sent
 	pending := f.message("pending", true)
 	done := f.message("done", true)
-	err := errors.Join(
-		f.Accept(t.Context(), append(messages, pending, done)),
+	_, err := f.Accept(t.Context(), append(messages, pending, done))
+	err = errors.Join(err,
 		func() error {
 			_, err := f.Ingest(t.Context(), Ingest{Rows: append(rows, queued, unprojected), Ends: []End{{done.RowID, channel.Silent, ""}}})
 			return err
@@ -257,7 +257,7 @@ func TestReadersDoNotWaitForTheWriter(t *testing.T) {
 func BenchmarkAccept(b *testing.B) {
 	f := setup(b)
 	for i := 0; b.Loop(); i++ {
-		if err := f.Accept(b.Context(), []Message{f.message(fmt.Sprint(i), true)}); err != nil {
+		if _, err := f.Accept(b.Context(), []Message{f.message(fmt.Sprint(i), true)}); err != nil {
 			b.Fatal(err)
 		}
 	}

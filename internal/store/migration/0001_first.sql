@@ -109,6 +109,14 @@ CREATE INDEX inbound_messages_unsettled ON inbound_messages (final_at) WHERE fin
 CREATE INDEX inbound_messages_settled ON inbound_messages (settled_at) WHERE settled_at IS NOT NULL;
 CREATE INDEX inbound_messages_pending ON inbound_messages (session_id) WHERE state = 'pending';
 
+CREATE TABLE early_ends (
+  row_id   TEXT PRIMARY KEY,
+  state    TEXT NOT NULL CHECK (state IN ('answered', 'silent', 'failed', 'refused', 'dead')),
+  reason   TEXT NOT NULL DEFAULT '',
+  ended_at TEXT NOT NULL
+);
+CREATE INDEX early_ends_at ON early_ends (ended_at);
+
 CREATE TABLE ledger (
   ord                 INTEGER PRIMARY KEY,
   id                  TEXT NOT NULL UNIQUE,
