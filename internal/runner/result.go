@@ -193,5 +193,8 @@ func (r *Runner) finish(ctx context.Context, ex *turn.Exchange, on turn.Event, f
 		r.board.rest(r.opt.Now(), r.idle())
 	}
 	r.look = true
+	if r.opt.Rested != nil && r.idle() {
+		r.opt.Rested()
+	}
 	return ex.Step(on)
 }

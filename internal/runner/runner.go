@@ -92,6 +92,8 @@ type Options struct {
 	Looked func()
 	// Ended is called when a query has ended. Optional.
 	Ended func()
+	// Rested is called when an exchange has ended and nothing else is under way. Optional.
+	Rested func()
 	// Once: return when nothing due is left and the last exchange has ended.
 	Once bool
 	// Pauses before each retry of an exchange that failed in a way that may pass; after the last one it is given up. Optional.

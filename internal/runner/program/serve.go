@@ -62,7 +62,9 @@ func serve(ctx context.Context, p paths, once bool, log *slog.Logger) (err error
 	defer func() { err = errors.Join(err, s.tools.Close()) }()
 	defer cancel()
 
+	worked := make(chan struct{}, 1)
 	s.side.Go(func() { reap(side, log) })
+	s.side.Go(func() { trim(side, worked) })
 	prov, err := chosen.make(setting{
 		config: c, agent: p.agent, home: os.Getenv("HOME"), env: os.Getenv, call: set.Call, relay: s.wayOut, log: log,
 	})
@@ -73,6 +75,12 @@ func serve(ctx context.Context, p paths, once bool, log *slog.Logger) (err error
 		Mailbox: box, Bell: bell, Provider: prov, Limit: c.MaxMessagesPerPrompt, Cwd: p.agent, Once: once, Log: log,
 		Words:  words{box: box, name: c.AssistantName, root: p.files, zone: prompt.Zone(os.Getenv("TZ"))},
 		Looked: s.openDoors, Ended: s.tools.Forget,
+		Rested: func() {
+			select {
+			case worked <- struct{}{}:
+			default:
+			}
+		},
 	}
 	if chosen.tools {
 		opt.MCP = s.servers
