@@ -34,7 +34,7 @@ const (
 	maxTries       = 6
 	patience       = 24 * time.Hour // how long offline and rate-limited rows are kept
 	deliverTimeout = 60 * time.Second
-	offlinePause   = 5 * time.Second // a twentieth of the row's age, within these two
+	offlinePause   = 250 * time.Millisecond // a twentieth of the row's age, within these two
 	offlineMost    = 2 * time.Minute
 	settlePage     = 1000
 )
@@ -160,13 +160,19 @@ func (s *Service) settle(ctx context.Context, m *store.Message) {
 		return
 	}
 	if settler, ok := adapter.(channel.Settler); ok {
-		err := settler.Settled(ctx, channel.Settlement{
+		word := channel.Settlement{
 			Address:   channel.Address{PlatformID: m.PlatformID, ThreadID: m.ThreadID},
 			MessageID: m.PlatformMessageID, State: m.State, Reason: m.Reason,
-		})
-		if err != nil {
-			s.log.Warn("could not tell how a message ended; it is tried again at the next start", obs.KeyMessage, m.RowID, obs.Error(err))
-			return
+		}
+		for wait := offlinePause; ; wait = min(2*wait, offlineMost) {
+			err := settler.Settled(ctx, word)
+			if err == nil {
+				break
+			}
+			s.log.Warn("could not tell how a message ended; it is tried again", obs.KeyMessage, m.RowID, obs.Error(err))
+			if !s.waitUntil(ctx, s.opt.Now().Add(wait)) {
+				return
+			}
 		}
 	}
 	if err := s.opt.Store.MarkSettled(context.WithoutCancel(ctx), m.RowID); err != nil {

@@ -27,6 +27,7 @@ type platform struct {
 	seen       []string           // every try: text, with a mark
 	settled    []channel.Settlement
 	hold       chan struct{} // if set, Deliver waits for it
+	deaf       int           // how many settlements fail
 }
 
 func (p *platform) Info() channel.Info {
@@ -58,6 +59,10 @@ func (p *platform) Deliver(_ context.Context, to channel.Address, op channel.Op,
 func (p *platform) Settled(_ context.Context, s channel.Settlement) error {
 	p.mu.Lock()
 	defer p.mu.Unlock()
+	if p.deaf > 0 {
+		p.deaf--
+		return errors.New("not connected")
+	}
 	p.settled = append(p.settled, s)
 	p.seen = append(p.seen, "settled "+s.MessageID+" "+string(s.State))
 	return nil
@@ -116,7 +121,9 @@ func setupAt(t *testing.T, p *platform, home string) *bundle {
 			b.told = append(b.told, text)
 			return nil
 		},
-		Owner: func(context.Context) (store.Destination, bool) { return store.Destination{Instance: "cli", PlatformID: chat}, true },
+		Owner: func(context.Context) (store.Destination, bool) {
+			return store.Destination{Instance: "cli", PlatformID: chat}, true
+		},
 	})
 	run, cancel := context.WithCancel(ctx)
 	if err := b.s.Start(run); err != nil {
@@ -283,7 +290,7 @@ func TestDestinationsAreChecked(t *testing.T) {
 func TestSettlement(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
-		b := setup(t, &platform{})
+		b := setup(t, &platform{deaf: 3})
 		var messages []store.Message
 		for _, m := range []string{"answered", "silent", "failed"} {
 			messages = append(messages, store.Message{Instance: "cli", PlatformID: chat, PlatformMessageID: m, AgentGroupID: b.session.AgentGroupID,
@@ -300,7 +307,7 @@ func TestSettlement(t *testing.T) {
 		}}
 		b.take(t, page)
 		b.take(t, page) // a replay changes nothing
-		wait(time.Second)
+		wait(10 * time.Second)
 		want := []string{chat + " yes", "settled answered answered", "settled silent silent", "settled failed failed"}
 		got := b.p.log()
 		if len(got) < 4 {

@@ -177,14 +177,17 @@ func (h *Host) serve(ctx context.Context) error {
 	// Deliveries outlast the sessions, so that what a session has taken over is on its way before the end.
 	late, endLate := context.WithCancel(context.WithoutCancel(ctx))
 	defer endLate()
-	if err := h.delivery.Start(late); err != nil {
-		return errors.Join(err, socket.Close())
-	}
-	if err := h.sessions.Start(ctx); err != nil {
-		return errors.Join(err, socket.Close())
-	}
 	var running sync.WaitGroup
 	running.Go(func() { supervise(ctx, h.adapters, desks) })
+	err = h.delivery.Start(late)
+	if err == nil {
+		err = h.sessions.Start(ctx)
+	}
+	if err != nil {
+		h.stop()
+		running.Wait()
+		return errors.Join(err, socket.Close())
+	}
 	running.Go(func() { sweep.Run(ctx, h.log, h.concerns()...) })
 	if h.opt.Ready != nil {
 		h.opt.Ready()
