@@ -107,9 +107,10 @@ func (m *Model) Init() tea.Cmd { return textarea.Blink }
 func (m *Model) Update(msg tea.Msg) (tea.Model, tea.Cmd) {
 	switch msg := msg.(type) {
 	case tea.WindowSizeMsg:
+		bottom := m.view.AtBottom()
 		m.width, m.height = max(msg.Width, 4), max(msg.Height, 3)
 		m.layout()
-		m.refresh(m.view.AtBottom())
+		m.refresh(bottom)
 		return m, nil
 	case EventMsg:
 		bottom := m.view.AtBottom()
@@ -259,7 +260,7 @@ func (m *Model) take(e control.Event) {
 	case control.EventReaction:
 		for _, author := range []string{control.AuthorAgent, control.AuthorUser} {
 			if it := m.byID[author+e.Target]; it != nil {
-				it.reactions, it.width = append(it.reactions, Plain(e.Emoji)), 0
+				it.reactions, it.width = append(it.reactions, line(e.Emoji)), 0
 				break
 			}
 		}
@@ -322,7 +323,7 @@ func (m *Model) agent() string {
 	if m.cfg.Agent == "" {
 		return "agent"
 	}
-	return Plain(m.cfg.Agent)
+	return line(m.cfg.Agent)
 }
 
 // Status is the text of the status line, without colour.
@@ -336,7 +337,7 @@ func (m *Model) Status() string {
 	case m.work.Working:
 		parts = append(parts, "working")
 		if m.work.Tool != "" {
-			parts = append(parts, "tool "+Plain(m.work.Tool))
+			parts = append(parts, "tool "+line(m.work.Tool))
 		}
 		if !m.work.Since.IsZero() {
 			parts = append(parts, elapsed(m.cfg.Now().Sub(m.work.Since.Time)))

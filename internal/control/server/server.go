@@ -47,7 +47,7 @@ const (
 	readTime   = 20 * time.Second // for the whole request
 	writeTime  = 30 * time.Second // for one answer, or one batch of events: a client that does not read is dropped
 	idleTime   = 2 * time.Minute
-	drainTime  = 5 * time.Second // for open requests when the server stops
+	drainTime  = 2 * time.Second // for open requests when the server stops
 )
 
 // Options of a server.
