@@ -266,6 +266,9 @@ func (m *Model) take(e control.Event) {
 		}
 	case control.EventSettled:
 		delete(m.open, e.Target)
+		if len(m.open) == 0 {
+			m.work = control.Work{} // if it goes on, the next word about its work says so
+		}
 		if it := m.byID[control.AuthorUser+e.Target]; it != nil {
 			it.state, it.reason, it.width = e.State, Plain(e.Reason), 0
 		}

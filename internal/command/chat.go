@@ -114,11 +114,20 @@ func bootstrapNotice(b control.Bootstrap) string {
 		notice = "This is the built-in offline provider: it asks no model. To give it one, set ANTHROPIC_API_KEY or CLAUDE_CODE_OAUTH_TOKEN and run this again."
 	}
 	if b.Created && b.SandboxWhy != "" {
-		line := "sandbox: " + b.Sandbox + " (" + b.SandboxWhy + ")"
+		line := "sandbox: " + sandboxLine(b.Sandbox, b.SandboxWhy)
 		if notice == "" {
 			return line
 		}
 		return line + "\n" + notice
 	}
 	return notice
+}
+
+// sandboxLine is a runtime and why, once.
+func sandboxLine(kind, why string) string {
+	why = strings.TrimPrefix(why, kind+": ")
+	if why == "" {
+		return kind
+	}
+	return kind + " (" + why + ")"
 }

@@ -50,7 +50,7 @@ func printStatus(out io.Writer, st control.Status) error {
 	}
 	row("host", "%s, process %d, version %s, since %s", st.State, st.PID, st.Version, st.Started.Local().Format(time.DateTime))
 	row("home", "%s", st.Home)
-	row("sandbox", "%s (%s), %d running", st.Sandbox.Kind, st.Sandbox.Reason, st.Sandbox.Live)
+	row("sandbox", "%s, %d running", sandboxLine(st.Sandbox.Kind, st.Sandbox.Reason), st.Sandbox.Live)
 	if st.Sandbox.Limits != "" {
 		row("limits", "%s", st.Sandbox.Limits)
 	}
@@ -69,7 +69,7 @@ func printStatus(out io.Writer, st control.Status) error {
 		if s.Tool != "" {
 			tool = ", tool " + s.Tool
 		}
-		row("session", "%s of %s: %s%s, %d waiting", s.ID, s.AgentGroup, s.State, tool, s.Due)
+		row("session", "%s: %s%s, %d waiting", s.ID, s.State, tool, s.Due)
 	}
 	for _, warning := range st.Warnings {
 		row("warning", "%s", warning)

@@ -141,7 +141,8 @@ type collector struct {
 	state  string
 	reason string
 	own    []control.Event
-	others []control.Event // answers to other messages meanwhile
+	later  map[string]bool // messages of the person behind this one
+	others []control.Event // answers to them
 }
 
 // take reports whether the message has ended.
@@ -158,10 +159,15 @@ func (c *collector) take(e control.Event) bool {
 	switch e.Kind {
 	case control.EventMessage:
 		switch {
+		case e.Author == control.AuthorUser && e.ID != c.id:
+			if c.later == nil {
+				c.later = map[string]bool{}
+			}
+			c.later[e.ID] = true
 		case e.Author != control.AuthorAgent:
 		case e.ReplyTo == "" || e.ReplyTo == c.id:
 			c.own = append(c.own, e)
-		default:
+		case c.later[e.ReplyTo]:
 			c.others = append(c.others, e)
 		}
 	case control.EventEdit:
@@ -181,7 +187,7 @@ func (c *collector) take(e control.Event) bool {
 	return false
 }
 
-// answer so far. A message that was taken into another one's exchange was answered there.
+// answer so far. A message that was taken into one exchange with later ones was answered with them.
 func (c *collector) answer() answer {
 	a := answer{ID: c.id, State: c.state, Reason: c.reason, Messages: c.own}
 	if c.state == control.StateAnswered && len(c.own) == 0 {
