@@ -14,7 +14,7 @@ build:
 
 # Builds, sets up what is missing, starts the host on NANOCLAW_HOME (default ~/.nanoclaw), opens a conversation.
 chat: build
-	@$(BIN)/nanoclaw chat
+	@$(BIN)/nanoclaw chat --setup
 
 # All suites, for real. As root on Debian it installs what they need; elsewhere it says what is missing.
 test: deps build lint unit fuzz

@@ -303,9 +303,13 @@ func (a *actor) look(ctx context.Context) {
 // heard reacts to the bell.
 func (a *actor) heard(ctx context.Context) {
 	a.idle.Reset(a.m.opt.IdleStop)
-	if a.collect(ctx) {
-		return
+	if !a.collect(ctx) {
+		a.showWork(ctx)
 	}
+}
+
+// showWork tells the channel what the agent does, as its mailbox says.
+func (a *actor) showWork(ctx context.Context) {
 	state, err := a.box.State(ctx)
 	if err != nil {
 		a.log.Warn("an agent's state cannot be read", obs.Error(err))

@@ -238,6 +238,7 @@ type world struct {
 	runner func(w *world, b *box) // the program inside; returns when it ends
 
 	said    []string
+	works   []channel.Work
 	ends    []store.End
 	took    int // outbound rows taken over
 	takeErr error
@@ -385,8 +386,13 @@ func (w *world) host() {
 	w.t.Helper()
 	ctx, cancel := context.WithCancel(context.Background())
 	w.m = New(Options{Store: w.st, Outlet: w, Launcher: w, Home: "home", Log: obs.Discard(),
-		Open:     func(context.Context, string) (Mailbox, error) { return w.files, nil },
-		Bell:     func(string, int64) (Bell, error) { return w.bell, nil },
+		Open: func(context.Context, string) (Mailbox, error) { return w.files, nil },
+		Bell: func(string, int64) (Bell, error) { return w.bell, nil },
+		Working: func(_ context.Context, _ store.Destination, v channel.Work) {
+			w.mu.Lock()
+			defer w.mu.Unlock()
+			w.works = append(w.works, v)
+		},
 		IdleStop: 10 * time.Minute, MaxTries: 3, ClaimTolerance: time.Minute, Ceiling: 30 * time.Minute})
 	w.end = sync.OnceFunc(func() {
 		cancel()

@@ -290,6 +290,9 @@ func (a *actor) show(ctx context.Context) {
 		a.again = false
 		a.collect(ctx)
 	}
+	if a.state == Running {
+		a.showWork(ctx)
+	}
 	if err := a.showAll(ctx); err != nil && ctx.Err() == nil {
 		a.log.Warn("an inbox cannot be brought up to date; it is tried again", obs.Error(err))
 		a.armed = true
