@@ -29,9 +29,11 @@ func TestMessageIsAnsweredAndTheSessionRests(t *testing.T) {
 				t.Errorf("message %s ended as %v", m, got)
 			}
 		}
+		w.mu.Lock()
 		if n := len(w.works); n < 2 || !w.works[0].Working || w.works[n-1].Working {
 			t.Errorf("shown as working: %+v; want it to begin and to end", w.works)
 		}
+		w.mu.Unlock()
 		pass(11 * time.Minute)
 		if starts, live := w.count(); starts != 1 || live != 0 {
 			t.Errorf("%d starts, %d live after the idle time", starts, live)

@@ -1,0 +1,122 @@
+// Command bench measures what the documents promise: one table, one run, floors measured beside, judged as ratios where
+// the machine matters. It uses the programs in bin/ (`make bench` builds them) and leaves nothing behind.
+package main
+
+import (
+	"context"
+	"encoding/json"
+	"flag"
+	"fmt"
+	"os"
+	"os/signal"
+	"path/filepath"
+	"slices"
+	"strings"
+	"time"
+)
+
+// row of the table and of results.json.
+type row struct {
+	Name  string  `json:"name"`
+	Unit  string  `json:"unit"`
+	P50   float64 `json:"p50"`
+	P95   float64 `json:"p95"`
+	Floor float64 `json:"floor"` // 0: none
+	Goal  string  `json:"goal"`
+	OK    bool    `json:"ok"`
+	Note  string  `json:"note,omitempty"` // why a row could not be measured
+}
+
+// bundle is what the measurements share.
+type bundle struct {
+	bin  string // folder of the programs
+	work string // private folder
+	n    int    // samples
+}
+
+// measurement makes some rows.
+type measurement struct {
+	name string
+	do   func(ctx context.Context, b *bundle) ([]row, error)
+}
+
+func main() {
+	if err := run(); err != nil {
+		fmt.Fprintln(os.Stderr, err)
+		os.Exit(1)
+	}
+}
+
+func run() error {
+	only := flag.String("only", "", "measure only rows whose group contains this")
+	n := flag.Int("n", 40, "samples")
+	out := flag.String("o", "bench/results.json", "results")
+	flag.Parse()
+	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt)
+	defer stop()
+	work, err := os.MkdirTemp("", "nanoclaw-bench")
+	if err != nil {
+		return err
+	}
+	defer func() { _ = os.RemoveAll(work) }()
+	if err := os.Chmod(work, 0o755); err != nil {
+		return err
+	}
+	bin, err := filepath.Abs("bin")
+	if err != nil {
+		return err
+	}
+	b := &bundle{bin: bin, work: work, n: *n}
+	var all []row
+	for _, m := range []measurement{
+		{"parser", parser}, {"mailbox", mailboxes}, {"runner", runner}, {"warm", warm}, {"cold", cold}, {"host", hosts}, {"claude", claude},
+	} {
+		if !strings.Contains(m.name, *only) {
+			continue
+		}
+		fmt.Fprintln(os.Stderr, "measuring", m.name)
+		rows, err := m.do(ctx, b)
+		if err != nil {
+			rows = append(rows, row{Name: m.name, Note: err.Error()})
+		}
+		all = append(all, rows...)
+		if ctx.Err() != nil {
+			break
+		}
+	}
+	print(all)
+	j, err := json.MarshalIndent(all, "", "  ")
+	if err != nil {
+		return err
+	}
+	return os.WriteFile(*out, append(j, '\n'), 0o644)
+}
+
+func print(rows []row) {
+	fmt.Printf("%-62s %10s %10s %10s  %-6s %-28s %s\n", "what", "p50", "p95", "floor", "unit", "goal", "ok")
+	for _, r := range rows {
+		if r.Note != "" {
+			fmt.Printf("%-62s not measured: %s\n", r.Name, r.Note)
+			continue
+		}
+		fmt.Printf("%-62s %10.3g %10.3g %10.3g  %-6s %-28s %v\n", r.Name, r.P50, r.P95, r.Floor, r.Unit, r.Goal, r.OK)
+	}
+}
+
+// quantile of samples, q from 0 to 1.
+func quantile(samples []float64, q float64) float64 {
+	if len(samples) == 0 {
+		return 0
+	}
+	s := slices.Sorted(slices.Values(samples))
+	return s[min(int(q*float64(len(s))), len(s)-1)]
+}
+
+func millis(d time.Duration) float64 { return float64(d.Microseconds()) / 1000 }
+
+// result of samples against a goal for the median and, if not 0, for p95.
+func result(name, unit string, samples []float64, floor, goal50, goal95 float64, goal string) row {
+	r := row{Name: name, Unit: unit, P50: quantile(samples, 0.5), P95: quantile(samples, 0.95), Floor: floor, Goal: goal}
+	r.OK = r.P50 <= goal50 && (goal95 == 0 || r.P95 <= goal95)
+	return r
+}

@@ -1,0 +1,131 @@
+package main
+
+import (
+	"context"
+	"fmt"
+	"math/rand/v2"
+	"strings"
+	"time"
+
+	"nanoclaw/internal/runner/block"
+)
+
+// parser is the block parser on mixed text, whole and in single bytes.
+func parser(_ context.Context, b *bundle) ([]row, error) {
+	text := mixed(10 << 20)
+	var whole, single []float64
+	for range min(b.n, 30) {
+		whole = append(whole, rate(text, 64<<10))
+		single = append(single, rate(text, 1))
+	}
+	fast, slow := quantile(whole, 0.5), quantile(single, 0.5)
+	return []row{
+		{Name: "block parser, pieces of 64 KB", Unit: "MB/s", P50: fast, P95: quantile(whole, 0.05), Goal: "≥ 100", OK: fast >= 100},
+		{Name: "block parser: 10 MB in single bytes, cost per byte", Unit: "×", P50: fast / slow, P95: fast / quantile(single, 0.05), Floor: 1, Goal: "≤ 3 × pieces of 64 KB", OK: fast/slow <= 3},
+	}, nil
+}
+
+func rate(text string, piece int) float64 {
+	p := block.New()
+	began := time.Now()
+	for i := 0; i < len(text); i += piece {
+		p.Write(text[i:min(i+piece, len(text))])
+	}
+	p.End()
+	return float64(len(text)) / 1e6 / time.Since(began).Seconds()
+}
+
+// mixed is text as models write it: prose, blocks, code, internal spans.
+func mixed(size int) string {
+	r := rand.New(rand.NewPCG(1, 2))
+	parts := []string{
+		"The quick brown fox jumps over the lazy dog, and a < b while c > d. ",
+		"<message to=\"family\">Dinner is ready at eight, bring **something** to drink.</message>\n",
+		"<internal>I should check the list first.</internal> ",
+		"Use `<message to=\"x\">` to send; ``a `b` c`` too. ",
+		"```go\nif a < b { return \"<message>\" }\n```\n",
+	}
+	var s strings.Builder
+	for s.Len() < size {
+		s.WriteString(parts[r.IntN(len(parts))])
+	}
+	return s.String()[:size]
+}
+
+// mailboxes is what a message costs in a mailbox that has seen many.
+func mailboxes(ctx context.Context, b *bundle) ([]row, error) {
+	s, err := b.session(ctx, "history")
+	if err != nil {
+		return nil, err
+	}
+	defer s.end()
+	if err := s.start(b); err != nil {
+		return nil, err
+	}
+	at := func(from int) (float64, error) {
+		for s.n < from {
+			step := min(500, from-s.n)
+			if err := s.put(ctx, step); err != nil {
+				return 0, err
+			}
+			s.bell.Ring()
+			if err := s.finished(ctx); err != nil {
+				return 0, fmt.Errorf("at message %d: %w", s.n, err)
+			}
+		}
+		s.seq = 0
+		rows, err := s.host.Outbound(ctx, 1<<40, 1)
+		if err != nil || len(rows) != 0 {
+			return 0, fmt.Errorf("outbox: %w", err)
+		}
+		var samples []float64
+		for range 200 {
+			began := time.Now()
+			if err := s.put(ctx, 1); err != nil {
+				return 0, err
+			}
+			s.bell.Ring()
+			if err := s.acked(ctx); err != nil {
+				return 0, err
+			}
+			samples = append(samples, millis(time.Since(began)))
+		}
+		return quantile(samples, 0.5), nil
+	}
+	early, err := at(1000)
+	if err != nil {
+		return nil, err
+	}
+	late, err := at(100_000)
+	if err != nil {
+		return nil, err
+	}
+	return []row{{Name: "per-message cost at message 100,000 against message 1,000", Unit: "×", P50: late / early, P95: late / early, Floor: 1, Goal: "≤ 1.2", OK: late/early <= 1.2}}, nil
+}
+
+// acked waits for the ack of the newest row.
+func (s *session) acked(ctx context.Context) error {
+	want := fmt.Sprintf("msg-%d", s.n)
+	limit := time.NewTimer(30 * time.Second)
+	defer limit.Stop()
+	for {
+		acks, next, err := s.host.Acks(ctx, s.change)
+		if err != nil {
+			return err
+		}
+		s.change = next
+		for _, a := range acks {
+			if a.MessageID == want && a.Status.Final() {
+				return nil
+			}
+		}
+		if len(acks) > 0 {
+			continue
+		}
+		select {
+		case <-s.bell.Rung():
+		case <-limit.C:
+			return fmt.Errorf("no ack for %s within 30 s", want)
+		}
+	}
+}
