@@ -344,7 +344,11 @@ func commandTime(ctx context.Context, b *bundle, home string) (samples []float64
 
 // megabytes of a field of /proc/<pid>/status.
 func megabytes(pid int, field string) float64 {
-	b, err := os.ReadFile(fmt.Sprintf("/proc/%d/status", pid))
+	return megabytesIn(fmt.Sprintf("/proc/%d/status", pid), field)
+}
+
+func megabytesIn(path, field string) float64 {
+	b, err := os.ReadFile(path)
 	if err != nil {
 		return 0
 	}

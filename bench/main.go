@@ -69,7 +69,7 @@ func run() error {
 	b := &bundle{bin: bin, work: work, n: *n}
 	var all []row
 	for _, m := range []measurement{
-		{"parser", parser}, {"mailbox", mailboxes}, {"runner", runner}, {"warm", warm}, {"cold", cold}, {"host", hosts}, {"claude", claude},
+		{"parser", parser}, {"mailbox", mailboxes}, {"runner", runner}, {"warm", warm}, {"cold", cold}, {"host", hosts}, {"live", live}, {"claude", claude},
 	} {
 		if !strings.Contains(m.name, *only) {
 			continue
