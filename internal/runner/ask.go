@@ -67,7 +67,9 @@ func (r *Runner) hand(ctx context.Context, ex *turn.Exchange, text string) error
 	if err := ex.Step(turn.Prompt); err != nil {
 		return err
 	}
-	r.beat(r.opt.Now())
+	now := r.opt.Now()
+	r.beat(now)
+	r.board.asked(now)
 	r.waiting = append(r.waiting, asked{ex, in.ID})
 	if opened || !r.receiptsOpen() {
 		return r.beginNext()

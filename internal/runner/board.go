@@ -24,6 +24,7 @@ type board struct {
 	shown, wanted mailbox.ContainerState
 	flushAt       time.Time // zero: nothing to write
 	wrote         time.Time
+	ringAt        time.Time // when the host is told that a turn is under way; zero: it knows, or none is
 
 	beat  time.Time // last sign of life
 	event time.Time // last event
@@ -59,6 +60,9 @@ func (b *board) queue(n int, now time.Time) {
 	b.change(now)
 }
 
+// asked: the host looks at the state when it is rung for. A turn that is over soon costs it no look of its own.
+func (b *board) asked(now time.Time) { b.ringAt = now.Add(boardDelay) }
+
 // work and rest show a turn that no claim stands for.
 func (b *board) work(now time.Time) {
 	b.wanted.Turn = mailbox.TurnWorking
@@ -80,6 +84,9 @@ func (b *board) rest(now time.Time, idle bool) {
 // deadline is when something is to be written.
 func (b *board) deadline(busy bool) time.Time {
 	at := b.flushAt
+	if !b.ringAt.IsZero() && (at.IsZero() || b.ringAt.Before(at)) {
+		at = b.ringAt
+	}
 	if busy && b.alive(b.beat.Add(beatAlone)) {
 		if next := b.beat.Add(beatAlone); at.IsZero() || next.Before(at) {
 			at = next
@@ -117,6 +124,10 @@ func (r *Runner) boardTick(ctx context.Context, now time.Time) error {
 	b := &r.board
 	if !r.idle() && !now.Before(b.beat.Add(beatAlone)) && b.alive(now) {
 		r.beatNow(now)
+	}
+	if !b.ringAt.IsZero() && !now.Before(b.ringAt) {
+		b.ringAt = time.Time{}
+		r.opt.Bell.Ring()
 	}
 	if b.flushAt.IsZero() || now.Before(b.flushAt) {
 		return nil

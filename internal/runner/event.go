@@ -116,11 +116,18 @@ func (r *Runner) taken(ctx context.Context, input string) error {
 		if w.input != input {
 			continue
 		}
-		if r.running == nil {
+		switch {
+		case r.running != nil:
+			return r.join(ctx, i)
+		case i == 0 || r.q.opens:
 			r.q.opens = true
 			return r.beginAt(i)
 		}
-		return r.join(ctx, i)
+		// Prompts are opened in order: the oldest one's turn began without a receipt, and this one was taken into it.
+		if err := r.beginNext(); err != nil {
+			return err
+		}
+		return r.join(ctx, i-1)
 	}
 	return nil
 }

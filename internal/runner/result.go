@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"time"
 
 	"nanoclaw/internal/crashpoint"
 	"nanoclaw/internal/id"
@@ -181,6 +182,7 @@ func (r *Runner) finish(ctx context.Context, ex *turn.Exchange, on turn.Event, f
 			return fmt.Errorf("finish exchange: %w", err)
 		}
 		r.opt.Bell.Ring()
+		r.board.ringAt = time.Time{}
 	}
 	crashpoint.Hit("runner.finished")
 	if v, ok := f.State[r.stateKey()]; ok {

@@ -33,6 +33,13 @@ func TestMain(m *testing.M) {
 		defer stop()
 		os.Exit(Execute(ctx, os.Args[1:], os.Stdin, os.Stdout, os.Stderr))
 	}
+	if os.Getenv(reaperName) != "" {
+		if err := reaper(); err != nil {
+			fmt.Println(err)
+			os.Exit(1)
+		}
+		os.Exit(0)
+	}
 	goleak.VerifyTestMain(m)
 }
 

@@ -70,7 +70,7 @@ func (s *Server) serve(ctx context.Context, c *net.UnixConn) {
 		return
 	}
 	_ = c.SetReadDeadline(time.Time{})
-	err = s.protocol().Run(ctx, &mcp.IOTransport{Reader: io.NopCloser(r), Writer: c})
+	err = s.protocol().Run(ctx, patient{&mcp.IOTransport{Reader: io.NopCloser(r), Writer: c}})
 	if err != nil && ctx.Err() == nil {
 		s.log.Debug("a client of the runner's socket has left", obs.Error(err))
 	}
