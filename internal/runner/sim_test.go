@@ -199,7 +199,7 @@ func (s *simulation) step(faults bool) {
 
 func TestSimulation(t *testing.T) {
 	t.Parallel()
-	seeds := 200
+	seeds := 120
 	if testing.Short() {
 		seeds = 20
 	}
