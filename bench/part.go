@@ -7,6 +7,8 @@ import (
 	"strings"
 	"time"
 
+	"nanoclaw/internal/mailbox"
+	"nanoclaw/internal/mailbox/sqlite"
 	"nanoclaw/internal/runner/block"
 )
 
@@ -54,32 +56,20 @@ func mixed(size int) string {
 
 // mailboxes is what a message costs in a mailbox that has seen many.
 func mailboxes(ctx context.Context, b *bundle) ([]row, error) {
-	s, err := b.session(ctx, "history")
-	if err != nil {
-		return nil, err
-	}
-	defer s.end()
-	if err := s.start(b); err != nil {
-		return nil, err
-	}
-	at := func(from int) (float64, error) {
-		for s.n < from {
-			step := min(500, from-s.n)
-			if err := s.put(ctx, step); err != nil {
-				return 0, err
-			}
-			s.bell.Ring()
-			if err := s.finished(ctx); err != nil {
-				return 0, fmt.Errorf("at message %d: %w", s.n, err)
-			}
+	at := func(history int) (float64, error) {
+		s, err := b.session(ctx, fmt.Sprintf("history-%d", history))
+		if err != nil {
+			return 0, err
 		}
-		s.seq = 0
-		rows, err := s.host.Outbound(ctx, 1<<40, 1)
-		if err != nil || len(rows) != 0 {
-			return 0, fmt.Errorf("outbox: %w", err)
+		defer s.end()
+		if err := s.live(ctx, history); err != nil {
+			return 0, fmt.Errorf("make a history of %d messages: %w", history, err)
+		}
+		if err := s.start(b); err != nil {
+			return 0, err
 		}
 		var samples []float64
-		for range 200 {
+		for range 10 * b.n {
 			began := time.Now()
 			if err := s.put(ctx, 1); err != nil {
 				return 0, err
@@ -101,6 +91,47 @@ func mailboxes(ctx context.Context, b *bundle) ([]row, error) {
 		return nil, err
 	}
 	return []row{{Name: "per-message cost at message 100,000 against message 1,000", Unit: "×", P50: late / early, P95: late / early, Floor: 1, Goal: "≤ 1.2", OK: late/early <= 1.2}}, nil
+}
+
+// live gives the mailbox a past: n messages that were claimed, answered and settled by an earlier incarnation.
+func (s *session) live(ctx context.Context, n int) error {
+	past, err := sqlite.OpenRunner(ctx, s.dir, sqlite.RunnerOptions{Incarnation: 0})
+	if err != nil {
+		return err
+	}
+	defer func() { _ = past.Close() }()
+	const page = 500
+	for s.n < n {
+		first := s.n + 1
+		if err := s.put(ctx, page); err != nil {
+			return err
+		}
+		var f mailbox.Finish
+		var acks []mailbox.Ack
+		for i := first; i <= s.n; i++ {
+			name := fmt.Sprintf("msg-%d", i)
+			f.Completed = append(f.Completed, name)
+			acks = append(acks, mailbox.Ack{MessageID: name, Status: mailbox.AckCompleted})
+			f.Out = append(f.Out, mailbox.OutRow{ID: fmt.Sprintf("out-%d", i), InReplyTo: name, Timestamp: time.Now(), Kind: mailbox.KindChat, Exchange: fmt.Sprintf("ex-%d", i),
+				Address: mailbox.Address{ChannelType: "cli", PlatformID: "cli:local"}, Content: []byte(`{"text":"an answer of the past"}`)})
+		}
+		if err := past.Claim(ctx, "ex-past", f.Completed); err != nil {
+			return err
+		}
+		if _, err := past.Finish(ctx, f); err != nil {
+			return err
+		}
+		if err := s.host.Settle(ctx, acks...); err != nil {
+			return err
+		}
+	}
+	for {
+		acks, next, err := s.host.Acks(ctx, s.change)
+		if err != nil || len(acks) == 0 {
+			return err
+		}
+		s.change = next
+	}
 }
 
 // acked waits for the ack of the newest row.
