@@ -45,6 +45,14 @@ func (b *buffer) add(s string) {
 	b.b = append(b.b, s...)
 }
 
+func (b *buffer) addBytes(s []byte) {
+	if room := b.max - len(b.b); len(s) > room {
+		s = s[:room]
+		b.over = true
+	}
+	b.b = append(b.b, s...)
+}
+
 func (b *buffer) reset(limit int) { b.b, b.max, b.over = b.b[:0], limit, false }
 
 func (p *Parser) resetBlocks() {
@@ -60,9 +68,20 @@ func (p *Parser) text(s string) {
 	}
 }
 
+// textByte is text for one byte. It reports whether it took it; if not, text must.
+func (p *Parser) textByte(c byte) bool {
+	if b := p.into; b != nil {
+		if len(b.b) >= b.max {
+			return b.over
+		}
+		b.b = append(b.b, c)
+	}
+	return true
+}
+
 func (p *Parser) textBytes(s []byte) {
 	if p.into != nil {
-		p.into.add(string(s))
+		p.into.addBytes(s)
 	}
 }
 

@@ -103,6 +103,15 @@ func (p *Parser) keep(s string) {
 	p.text(s)
 }
 
+// keepByte is keep for a byte for which there is room.
+func (f *fence) keepByte(c byte) bool {
+	if f.sure || len(f.text) >= maxFence {
+		return false
+	}
+	f.text = append(f.text, c)
+	return true
+}
+
 func (p *Parser) closeFence() {
 	p.textBytes(p.fence.text)
 	p.fence.text = p.fence.text[:0]

@@ -51,6 +51,40 @@ func (p *Parser) feed(s string) {
 	}
 }
 
+// feedByte reads c where that decides nothing, and reports whether it did. It is the short way for pieces of one byte; feed
+// comes to the same.
+func (p *Parser) feedByte(c byte) bool {
+	switch p.mode {
+	case plain:
+		if p.tag.state != idle {
+			if done, ok := p.tag.step(c); !ok {
+				return false
+			} else if done != noTag {
+				p.fresh = true
+				p.onTag(done)
+				return true
+			}
+		} else if c == '<' {
+			p.tag.start()
+		} else if c == '`' || !p.textByte(c) {
+			return false
+		}
+		if c == '\n' {
+			p.fresh = true
+		} else if !blank(c) {
+			p.fresh = false
+		}
+		return true
+	case ticked:
+		if c == '`' || c == '\n' || p.ticks > 0 || len(p.line) >= maxLine {
+			return false
+		}
+		p.line = append(p.line, c)
+		return true
+	}
+	return p.mode == inFence && p.fence.state == lineRest && c != '\n' && p.fence.keepByte(c)
+}
+
 // readPlain reads up to and with the next '<', or up to the next backtick.
 func (p *Parser) readPlain(s string) int {
 	fresh := p.fresh
@@ -125,7 +159,7 @@ func (p *Parser) readTicked(s string) int {
 			continue
 		}
 		if p.ticks > 0 && p.endRun() {
-			p.literal(string(p.line))
+			p.literal(p.line)
 			p.mode = plain
 			return i
 		}
@@ -157,7 +191,7 @@ func (p *Parser) endRun() bool {
 // text, and tags outside of code count. With eol the line is complete and may be the first of a fence.
 func (p *Parser) endTicked(eol bool) {
 	if p.ticks > 0 && p.endRun() {
-		p.literal(string(p.line))
+		p.literal(p.line)
 		p.mode = plain
 		return
 	}
@@ -173,14 +207,14 @@ func (p *Parser) endTicked(eol bool) {
 		at = r.at + r.len
 		switch {
 		case eol && i == len(runs)-1 && r.len >= 3 && p.fresh && !p.noFence && strings.IndexByte(line[at:], '<') < 0:
-			p.literal(line[r.at:])
+			p.literal(p.line[r.at:])
 			p.openFence(r.len)
 			return
 		case partner[i] > 0:
 			i = partner[i]
 			at = runs[i].at + runs[i].len
 		}
-		p.literal(line[r.at:at])
+		p.literal(p.line[r.at:at])
 	}
 	p.feed(line[at:])
 }
@@ -200,10 +234,10 @@ func partners(runs []run) []int {
 }
 
 // literal hands on text in which nothing counts.
-func (p *Parser) literal(s string) {
+func (p *Parser) literal(s []byte) {
 	p.dropTag()
 	p.fresh = false
-	p.text(s)
+	p.textBytes(s)
 }
 
 // endLine ends the line for code, not for tags.

@@ -85,7 +85,9 @@ func New() *Parser {
 
 // Write reads more text and returns the blocks that were decided by it: with fate Deliver, Empty or TooLarge.
 func (p *Parser) Write(text string) []Item {
-	p.feed(text)
+	if len(text) != 1 || !p.feedByte(text[0]) {
+		p.feed(text)
+	}
 	return p.take()
 }
 

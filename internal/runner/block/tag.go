@@ -33,7 +33,8 @@ const (
 // be read again as plain text without looking back.
 type tag struct {
 	state  state
-	want   string // bytes still to come in state word, lower case
+	want   string // rest of the word in state word, lower case
+	seen   int    // bytes of want that were read
 	fold   bool   // letters of want match in either case
 	then   state  // state behind want; idle: the tag is complete
 	kind   kind   // of the tag that is complete behind want
@@ -56,10 +57,10 @@ func (t *tag) step(c byte) (done kind, ok bool) {
 	}
 	switch t.state {
 	case word:
-		if c != t.want[0] && (!t.fold || lower(c) != t.want[0]) {
+		if w := t.want[t.seen]; c != w && (!t.fold || lower(c) != w) {
 			return noTag, false
 		}
-		if t.want = t.want[1:]; t.want == "" {
+		if t.seen++; t.seen == len(t.want) {
 			done = t.kind
 			t.state = t.then
 			t.name = len(t.raw) + 1
@@ -141,7 +142,7 @@ func (t *tag) step(c byte) (done kind, ok bool) {
 }
 
 func (t *tag) expect(want string, fold bool, then state, k kind) {
-	t.state, t.want, t.fold, t.then, t.kind = word, want, fold, then, k
+	t.state, t.want, t.seen, t.fold, t.then, t.kind = word, want, 0, fold, then, k
 }
 
 func lower(c byte) byte {
