@@ -4,8 +4,6 @@ import (
 	"context"
 	"encoding/json"
 	"fmt"
-
-	"nanoclaw/internal/id"
 )
 
 // AuditEntry is one act worth remembering: who did what to what. Detail is a JSON object without bodies and secrets.
@@ -14,7 +12,7 @@ type AuditEntry struct {
 	Detail                     json.RawMessage
 }
 
-// Audit appends entries, all or none.
+// Audit appends entries in their order, all or none.
 func (s *Store) Audit(ctx context.Context, entries ...AuditEntry) error {
 	return s.tx(ctx, "write audit log", func(tx *txn) error {
 		for _, e := range entries {
@@ -24,8 +22,8 @@ func (s *Store) Audit(ctx context.Context, entries ...AuditEntry) error {
 			if len(e.Detail) == 0 {
 				e.Detail = json.RawMessage("{}")
 			}
-			if _, err := tx.ExecContext(ctx, `INSERT INTO audit (id, at, actor, action, subject, detail) VALUES (?, ?, ?, ?, ?, ?)`,
-				id.New("aud"), e.At, e.Actor, e.Action, e.Subject, string(e.Detail)); err != nil {
+			if _, err := tx.ExecContext(ctx, `INSERT INTO audit (at, actor, action, subject, detail) VALUES (?, ?, ?, ?, ?)`,
+				e.At, e.Actor, e.Action, e.Subject, string(e.Detail)); err != nil {
 				return fmt.Errorf("entry %s: %w", e.Action, err)
 			}
 		}
@@ -35,7 +33,7 @@ func (s *Store) Audit(ctx context.Context, entries ...AuditEntry) error {
 
 // AuditTail lists the newest entries, oldest of them first.
 func (s *Store) AuditTail(ctx context.Context, limit int) ([]AuditEntry, error) {
-	rows, err := s.r.QueryContext(ctx, `SELECT at, actor, action, subject, detail FROM (SELECT * FROM audit ORDER BY id DESC LIMIT ?) ORDER BY id`, limit)
+	rows, err := s.r.QueryContext(ctx, `SELECT at, actor, action, subject, detail FROM (SELECT * FROM audit ORDER BY ord DESC LIMIT ?) ORDER BY ord`, limit)
 	if err != nil {
 		return nil, fmt.Errorf("list audit entries: %w", err)
 	}

@@ -172,7 +172,7 @@ func (s *Store) Prune(ctx context.Context, before time.Time) (total int64, err e
 		`DELETE FROM ledger WHERE id IN (SELECT id FROM ledger WHERE state IN ('sent', 'refused', 'no-route', 'dead') AND updated_at < ?
 			AND (projected = 1 OR session_id IS NULL) LIMIT ?)`,
 		`DELETE FROM early_ends WHERE row_id IN (SELECT row_id FROM early_ends WHERE ended_at < ? LIMIT ?)`,
-		`DELETE FROM audit WHERE id IN (SELECT id FROM audit WHERE at < ? LIMIT ?)`,
+		`DELETE FROM audit WHERE ord IN (SELECT ord FROM audit WHERE at < ? LIMIT ?)`,
 	} {
 		for n := int64(pruned); n == pruned; total += n {
 			r, err := s.w.ExecContext(ctx, q, mailbox.FormatTime(before), pruned)

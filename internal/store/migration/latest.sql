@@ -158,7 +158,7 @@ CREATE TABLE kv (
 ) WITHOUT ROWID;
 
 CREATE TABLE audit (
-  id      TEXT PRIMARY KEY,
+  ord     INTEGER PRIMARY KEY,
   at      TEXT NOT NULL,
   actor   TEXT NOT NULL,
   action  TEXT NOT NULL,
