@@ -6,7 +6,7 @@ import (
 )
 
 // escape makes text harmless inside an element or an attribute: the four characters of markup become entities, and control
-// characters that no message needs are dropped.
+// characters and non-characters, which no message needs, are dropped.
 func escape(s string) string {
 	var b strings.Builder
 	b.Grow(len(s))
@@ -20,6 +20,7 @@ func escape(s string) string {
 			b.WriteString("&gt;")
 		case r == '"':
 			b.WriteString("&quot;")
+		case r == '\ufffe', r == '\uffff':
 		case r == '\n', r == '\t', !unicode.IsControl(r): // a broken byte arrives here as U+FFFD
 			b.WriteRune(r)
 		}
