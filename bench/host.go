@@ -122,10 +122,11 @@ const processSettings = "[sandbox]\nkind = \"process\"\n"
 
 // warm is the added latency through a whole host, its throughput, and a burst.
 func warm(ctx context.Context, b *bundle) ([]row, error) {
-	floor, err := commitFloor(ctx, b, 3)
+	floor, err := openCommits(filepath.Join(b.work, "warm.db"))
 	if err != nil {
 		return nil, err
 	}
+	defer func() { _ = floor.db.Close() }()
 	var rows []row
 	for _, kind := range []string{"process", "bubblewrap"} {
 		m, _, err := b.host(ctx, filepath.Join(b.work, "warm-"+kind), "[sandbox]\nkind = \""+kind+"\"\n")
@@ -142,25 +143,35 @@ func warm(ctx context.Context, b *bundle) ([]row, error) {
 	return rows, nil
 }
 
-func warmRows(ctx context.Context, b *bundle, m *machine, kind string, floor float64) ([]row, error) {
+func warmRows(ctx context.Context, b *bundle, m *machine, kind string, floor commits) ([]row, error) {
 	for range 20 {
 		if _, err := m.roundTrip(ctx); err != nil {
 			return nil, err
 		}
 	}
-	var latency []float64
-	began := time.Now()
-	n := max(10*b.n, 300)
-	for range n {
+	const durable = 3 // commits that must come one after the other: the message, its claim, its answer
+	var latency, floors []float64
+	for range max(10*b.n, 300) {
+		f, err := floor.sample(ctx, durable)
+		if err != nil {
+			return nil, err
+		}
 		d, err := m.roundTrip(ctx)
 		if err != nil {
 			return nil, err
 		}
-		latency = append(latency, millis(d))
+		floors, latency = append(floors, f), append(latency, millis(d))
+	}
+	n := max(10*b.n, 300)
+	began := time.Now()
+	for range n {
+		if _, err := m.roundTrip(ctx); err != nil {
+			return nil, err
+		}
 	}
 	rate := float64(n) / time.Since(began).Seconds()
 	rows := []row{
-		result("added latency warm, socket to socket, mock, "+kind, "ms", latency, floor, 7.5, 25, "p50 ≤ 7.5, p95 ≤ 25"),
+		result("added latency warm, socket to socket, mock, "+kind, "ms", latency, quantile(floors, 0.5), 7.5, 25, "p50 ≤ 7.5, p95 ≤ 25"),
 		{Name: "one message at a time, closed loop, " + kind, Unit: "1/s", P50: rate, P95: rate, Goal: "≥ 125", OK: rate >= 125},
 	}
 	if kind != "process" {

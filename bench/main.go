@@ -54,6 +54,9 @@ func run() error {
 	flag.Parse()
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt)
 	defer stop()
+	if flag.NArg() == 2 && flag.Arg(0) == peerArgument {
+		return peer(ctx, flag.Arg(1))
+	}
 	work, err := os.MkdirTemp("", "nanoclaw-bench")
 	if err != nil {
 		return err
