@@ -30,7 +30,6 @@ type Settings struct {
 	PIDs           int64
 	CPUs           float64
 	TmpBytes       int64
-	MaxSandboxes   int
 	IdleStop       time.Duration // an idle sandbox is ended after this
 	ClaudeProgram  string        // the claude CLI on the host, for bubblewrap and process; empty: looked up in PATH
 	AnthropicURL   string        // base URL of the Anthropic API
@@ -81,14 +80,6 @@ func options() []option {
 				return errors.New("must be a number of processors")
 			}
 			s.CPUs = f
-			return nil
-		}},
-		{"sandbox.max", "0", "sandboxes at the same time; 0: by memory", func(s *Settings, v string) error {
-			n, err := strconv.Atoi(v)
-			if err != nil || n < 0 {
-				return errors.New("must be a number of sandboxes")
-			}
-			s.MaxSandboxes = n
 			return nil
 		}},
 		{"sandbox.idle", "10m", "an idle sandbox is ended after this", duration(time.Second, func(s *Settings) *time.Duration { return &s.IdleStop })},

@@ -106,13 +106,6 @@ func (s *Service) Start(ctx context.Context) error {
 // Wait returns when every worker has ended after the context of Start did. Operations that are out finish first.
 func (s *Service) Wait() { s.work.Wait() }
 
-// Pending is the number of destinations with something to do.
-func (s *Service) Pending() int {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	return len(s.queues)
-}
-
 func (s *Service) push(d store.Destination, it item) {
 	s.mu.Lock()
 	defer s.mu.Unlock()

@@ -32,13 +32,6 @@ type Caps struct {
 	ToolEvents     bool // emits ToolStart and ToolEnd
 }
 
-// Rotator is the optional ability to drop a conversation that grew too large or too old.
-// Fallback for providers without it: a continuation is always resumed.
-type Rotator interface {
-	// Rotate archives the conversation and returns a reason, or "" to keep it.
-	Rotate(ctx context.Context, continuation, cwd string) (reason string, err error)
-}
-
 // QueryInput starts a query.
 type QueryInput struct {
 	Input        Input
