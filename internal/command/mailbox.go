@@ -11,21 +11,18 @@ import (
 	"path/filepath"
 	"strings"
 	"syscall"
+	"time"
 
 	"github.com/spf13/cobra"
 
 	"nanoclaw/internal/config"
 	"nanoclaw/internal/mailbox"
 	"nanoclaw/internal/mailbox/sqlite"
+	"nanoclaw/internal/runner/prompt"
 )
 
-// renderPrompt makes the prompt that a runner with this root sends for rows. Without one the rows are printed as they are.
-type renderPrompt func(rows []mailbox.InRow, names []mailbox.Destination, root string) string
-
 // mailboxCommand drives a session folder by hand, for operators who debug and for tests (docs/mailbox.md).
-func mailboxCommand() *cobra.Command { return newMailboxCommand(nil) }
-
-func newMailboxCommand(render renderPrompt) *cobra.Command {
+func mailboxCommand() *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "mailbox",
 		Short: "Look into a session folder, or drive one by hand",
@@ -34,7 +31,7 @@ Field names are the column names of the tables; content is a JSON value.`,
 		Args: noArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error { return cmd.Help() },
 	}
-	cmd.AddCommand(mailboxInit(), mailboxPut(), mailboxShowPrompt(render), mailboxOut(), mailboxState())
+	cmd.AddCommand(mailboxInit(), mailboxPut(), mailboxPrompt(), mailboxOut(), mailboxState())
 	return cmd
 }
 
@@ -188,7 +185,7 @@ after_incarnation. A chat row without an address gets the routing's. If one line
 	}
 }
 
-func mailboxShowPrompt(render renderPrompt) *cobra.Command {
+func mailboxPrompt() *cobra.Command {
 	return &cobra.Command{
 		Use:   "prompt DIR",
 		Short: "Print the prompt that the runner would send now; claim nothing",
@@ -213,17 +210,41 @@ func mailboxShowPrompt(render renderPrompt) *cobra.Command {
 			if len(batch.Rows) == 0 {
 				return nil
 			}
-			if render == nil {
-				return printLine(cmd.OutOrStdout(), batch.Rows)
-			}
-			names, err := r.Destinations(cmd.Context())
+			text, err := renderPrompt(cmd.Context(), r, args[0], batch.Rows)
 			if err != nil {
 				return err
 			}
-			_, err = fmt.Fprintln(cmd.OutOrStdout(), strings.TrimRight(render(batch.Rows, names, args[0]), "\n"))
+			_, err = fmt.Fprintln(cmd.OutOrStdout(), text)
 			return err
 		},
 	}
+}
+
+// renderPrompt does what the runner does with a batch.
+func renderPrompt(ctx context.Context, r *sqlite.Runner, dir string, rows []mailbox.InRow) (string, error) {
+	root, err := filepath.Abs(dir)
+	if err != nil {
+		return "", fmt.Errorf("find folder: %w", err)
+	}
+	if _, err := os.Stat(filepath.Join(root, "inbox")); err != nil { // a host's folder: the attachments are mounted from in/
+		root = filepath.Join(root, "in")
+	}
+	var sent []mailbox.OutRow
+	if rows[0].Exchange != "" {
+		if sent, err = r.Sent(ctx, rows[0].Exchange); err != nil {
+			return "", err
+		}
+	}
+	var failed error
+	text := prompt.Render(rows, prompt.Env{
+		Zone: prompt.Zone(os.Getenv("TZ")), Now: time.Now(), Root: root, Sent: sent,
+		Name: func(a mailbox.Address) (string, bool) {
+			d, ok, err := r.DestinationFor(ctx, a)
+			failed = errors.Join(failed, err)
+			return d.Name, ok
+		},
+	})
+	return text, failed
 }
 
 // folderSettings are the settings the runner would read; a folder of a running host has them in in/.

@@ -5,7 +5,6 @@ import (
 	"context"
 	"encoding/json"
 	"errors"
-	"fmt"
 	"os"
 	"path/filepath"
 	"strings"
@@ -15,16 +14,10 @@ import (
 	"nanoclaw/internal/mailbox/sqlite"
 )
 
-// runMailbox runs one mailbox command; the renderer prints what it was given.
+// runMailbox runs one mailbox command.
 func runMailbox(t *testing.T, stdin string, args ...string) (stdout string, code int, err error) {
 	t.Helper()
-	cmd := newMailboxCommand(func(rows []mailbox.InRow, names []mailbox.Destination, root string) string {
-		var b strings.Builder
-		for _, r := range rows {
-			fmt.Fprintf(&b, "%s %s %d names\n", r.ID, r.Content, len(names))
-		}
-		return b.String()
-	})
+	cmd := mailboxCommand()
 	var out bytes.Buffer
 	cmd.SetArgs(args)
 	cmd.SetIn(strings.NewReader(stdin))
@@ -64,7 +57,8 @@ func TestMailboxByHand(t *testing.T) {
 		t.Errorf("put printed %q, code %d, error %v", out, code, err)
 	}
 	out, code, err = runMailbox(t, "", "prompt", dir)
-	if code != exitDone || out != "msg-1 {\"text\":\"<hi>\"} 2 names\n" {
+	if code != exitDone || !strings.HasPrefix(out, "<context timezone=") || !strings.Contains(out, `<message id="2" from="family"`) ||
+		!strings.Contains(out, "&lt;hi&gt;</message>\n") || strings.Count(out, "<message") != 1 {
 		t.Errorf("prompt printed %q, code %d, error %v", out, code, err)
 	}
 	if _, err := os.Stat(filepath.Join(dir, "out", "outbound.db")); !errors.Is(err, os.ErrNotExist) {
@@ -129,6 +123,41 @@ func finishRow(t *testing.T, r *sqlite.Runner, rowID string) {
 	}
 	if err := r.Close(); err != nil {
 		t.Fatal(err)
+	}
+}
+
+// An exchange that a dead incarnation left is asked again with what it has sent already.
+func TestMailboxPromptOfAnUnfinishedExchange(t *testing.T) {
+	t.Parallel()
+	dir := mailboxDir(t, "--destination", "family=telegram:5", "--routing", "telegram:5")
+	if _, code, err := runMailbox(t, `{"id":"msg-1","content":{"text":"asked"}}`, "put", dir); code != exitDone {
+		t.Fatal(err)
+	}
+	r, err := sqlite.OpenRunner(t.Context(), dir, sqlite.RunnerOptions{Incarnation: 1})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := r.Claim(t.Context(), "ex-1", []string{"msg-1"}); err != nil {
+		t.Fatal(err)
+	}
+	said := mailbox.OutRow{Kind: mailbox.KindChat, Content: []byte(`{"text":"already said"}`), Exchange: "ex-1", Segment: 1}
+	said.Address = mailbox.Address{ChannelType: "telegram", PlatformID: "5"}
+	if _, err := r.Write(t.Context(), said); err != nil {
+		t.Fatal(err)
+	}
+	if err := r.Close(); err != nil {
+		t.Fatal(err)
+	}
+	if out, code, err := runMailbox(t, "", "prompt", dir); code != exitDone || out != "" {
+		t.Errorf("of the incarnation that works on it: %q, code %d, error %v", out, code, err)
+	}
+	if err := os.WriteFile(filepath.Join(dir, "agent", "container.json"), []byte(`{"incarnation":2}`), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	for range 2 { // looking claims nothing
+		if out, code, err := runMailbox(t, "", "prompt", dir); code != exitDone || !strings.Contains(out, "asked") || !strings.Contains(out, "already said") {
+			t.Errorf("of the next incarnation: %q, code %d, error %v", out, code, err)
+		}
 	}
 }
 

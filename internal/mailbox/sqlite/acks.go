@@ -16,14 +16,42 @@ type ackReader interface {
 }
 
 // ownAcks reads through the runner's writing connection; Fetch holds its lock.
-type ownAcks struct{ r *Runner }
+type ownAcks struct {
+	r *Runner
+	// done are rows found to have a final ack, which stands: while the host has not settled them each Fetch meets them again.
+	done map[int64]bool
+}
+
+// maxDone bounds what is remembered; more is looked up again.
+const maxDone = 4096
 
 func (a ownAcks) claims(ctx context.Context) ([]mailbox.Ack, error) {
 	return scanAcks(context.Background(), a.r.out.conn, sqlClaims, nil, nil)
 }
 
 func (a ownAcks) finished(ctx context.Context, rows []candidate) (map[string]bool, error) {
-	return finishedIn(context.Background(), a.r.out.conn, rows)
+	known := map[string]bool{}
+	var open []candidate
+	for _, c := range rows {
+		if a.done[c.seq] {
+			known[c.id] = true
+		} else {
+			open = append(open, c)
+		}
+	}
+	found, err := finishedIn(context.Background(), a.r.out.conn, open)
+	if err != nil {
+		return nil, err
+	}
+	if len(a.done) > maxDone {
+		clear(a.done)
+	}
+	for _, c := range open {
+		if found[c.id] {
+			known[c.id], a.done[c.seq] = true, true
+		}
+	}
+	return known, nil
 }
 
 type foreignAcks struct{ o *outside }

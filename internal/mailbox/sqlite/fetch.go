@@ -25,8 +25,11 @@ const (
 AND after_incarnation < ? AND seq > ? ORDER BY seq LIMIT ?`
 	sqlReadyNewest = `SELECT seq, id FROM messages_in WHERE trigger = 0 AND status = 'pending' AND process_after IS NULL AND kind <> 'system'
 AND after_incarnation < ? AND seq < ? ORDER BY seq DESC LIMIT ?`
-	sqlTimedDue = `SELECT seq, id FROM messages_in WHERE trigger = ? AND status = 'pending' AND process_after IS NOT NULL AND process_after <= ?
+	// The trigger is no parameter: SQLite would plan the statement anew whenever it changes.
+	sqlTimedOldest = `SELECT seq, id FROM messages_in WHERE trigger = 1 AND status = 'pending' AND process_after IS NOT NULL AND process_after <= ?
 AND kind <> 'system' AND after_incarnation < ? ORDER BY seq`
+	sqlTimedNewest = `SELECT seq, id FROM messages_in WHERE trigger = 0 AND status = 'pending' AND process_after IS NOT NULL AND process_after <= ?
+AND kind <> 'system' AND after_incarnation < ? ORDER BY seq DESC`
 	sqlClaimedRow = `SELECT seq, trigger, process_after FROM messages_in WHERE id = ? AND status = 'pending' AND kind <> 'system' AND after_incarnation < ?`
 	sqlInBySeq    = `SELECT ` + inColumns + ` FROM messages_in WHERE seq = ?`
 )
@@ -110,12 +113,12 @@ func (f *fetch) run() error {
 	if len(again) > 0 {
 		return f.load(again)
 	}
-	wake, err := f.pick(sqlReadyOldest, 1, 0, f.limit)
+	wake, err := f.pick(sqlReadyOldest, sqlTimedOldest, 0, f.limit)
 	if err != nil || len(wake) == 0 {
 		return err
 	}
 	if room := f.limit - len(wake); room > 0 {
-		background, err := f.pick(sqlReadyNewest, 0, 1<<62, room)
+		background, err := f.pick(sqlReadyNewest, sqlTimedNewest, 1<<62, room)
 		if err != nil {
 			return err
 		}
@@ -193,10 +196,10 @@ func (f *fetch) unfinished() (map[int64]string, error) {
 
 // pick returns up to room free rows: for waking rows the oldest, for context the newest, among those without a due time and
 // those whose time has come.
-func (f *fetch) pick(query string, trigger int, from int64, room int) ([]candidate, error) {
+func (f *fetch) pick(readyQuery, timedQuery string, from int64, room int) ([]candidate, error) {
 	var ready []candidate
 	for size := firstPage; len(ready) < room; size = min(4*size, lastPage) {
-		page, err := f.candidates(query, f.level, from, max(room-len(ready), size))
+		page, err := f.candidates(readyQuery, f.level, from, max(room-len(ready), size))
 		if err != nil {
 			return nil, err
 		}
@@ -209,20 +212,22 @@ func (f *fetch) pick(query string, trigger int, from int64, room int) ([]candida
 		}
 		ready = append(ready, page...)
 	}
-	timed, err := f.candidates(sqlTimedDue, trigger, f.now, f.level)
+	timed, err := f.candidates(timedQuery, f.now, f.level)
 	if err != nil {
 		return nil, err
 	}
 	if timed, err = f.free(timed); err != nil {
 		return nil, err
 	}
-	ready = append(ready, timed...)
-	slices.SortFunc(ready, func(a, b candidate) int {
-		if trigger == 0 {
-			a, b = b, a
-		}
-		return int(min(max(a.seq-b.seq, -1), 1))
-	})
+	if len(timed) > 0 {
+		ready = append(ready, timed...)
+		slices.SortFunc(ready, func(a, b candidate) int {
+			if timedQuery == sqlTimedNewest {
+				a, b = b, a
+			}
+			return int(min(max(a.seq-b.seq, -1), 1))
+		})
+	}
 	return ready[:min(len(ready), room)], nil
 }
 

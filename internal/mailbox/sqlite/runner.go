@@ -76,7 +76,7 @@ func OpenRunner(ctx context.Context, root string, opt RunnerOptions) (*Runner, e
 		_ = r.in.close()
 		return nil, err
 	}
-	r.acks = ownAcks{r}
+	r.acks = ownAcks{r: r, done: map[int64]bool{}}
 	return r, nil
 }
 

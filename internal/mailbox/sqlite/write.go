@@ -17,9 +17,8 @@ import (
 const (
 	sqlInsertOut = `INSERT INTO messages_out (seq, id, in_reply_to, timestamp, deliver_after, kind, channel_type, platform_id, thread_id,
 content, incarnation, exchange, segment, fallback) VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?) ON CONFLICT (id) DO NOTHING`
-	sqlOutByID      = `SELECT seq, ` + outColumnsTail + ` FROM messages_out WHERE id = ?`
-	sqlOutExchange  = `SELECT seq, ` + outColumnsTail + ` FROM messages_out WHERE exchange = ? ORDER BY seq`
-	outColumnsTail  = `id, in_reply_to, timestamp, deliver_after, kind, channel_type, platform_id, thread_id, content, incarnation, exchange, segment, fallback`
+	sqlOutByID      = `SELECT ` + outColumns + ` FROM messages_out WHERE id = ?`
+	sqlOutExchange  = `SELECT ` + outColumns + ` FROM messages_out WHERE exchange = ? ORDER BY seq`
 	sqlSetContainer = `INSERT INTO container_state (id, turn, current_tool, tool_declared_timeout_ms, tool_started_at, updated_at, queued)
 VALUES (1, ?, ?, ?, ?, ?, ?) ON CONFLICT (id) DO UPDATE SET turn = coalesce(excluded.turn, turn), current_tool = excluded.current_tool,
 tool_declared_timeout_ms = excluded.tool_declared_timeout_ms, tool_started_at = excluded.tool_started_at, updated_at = excluded.updated_at,
@@ -128,8 +127,8 @@ func scanRaw(r *sql.Rows) (RawOut, error) {
 // Sent returns the rows that an exchange has written, by whatever incarnation, in order. Its cost does not depend on history.
 func (r *Runner) Sent(ctx context.Context, exchange string) ([]mailbox.OutRow, error) {
 	var rows []OutResult
-	err := r.own(ctx, "read rows of exchange", func(k *conn) (err error) {
-		rows, err = scanOut(context.Background(), k, sqlOutExchange, exchange)
+	err := r.own(ctx, "read rows of exchange", func(ctx context.Context, k *conn) (err error) {
+		rows, err = scanOut(ctx, k, sqlOutExchange, exchange)
 		return err
 	})
 	if err != nil {
@@ -144,21 +143,22 @@ func (r *Runner) Sent(ctx context.Context, exchange string) ([]mailbox.OutRow, e
 	return out, nil
 }
 
-// own runs f, which may run more than once, on the outbound side.
-func (r *Runner) own(ctx context.Context, what string, f func(k *conn) error) error {
+// own runs f, which may run more than once, on the outbound side. Without an outbound file, which only a read-only runner
+// meets, f does not run.
+func (r *Runner) own(ctx context.Context, what string, f func(ctx context.Context, k *conn) error) error {
 	r.out.Lock()
 	defer r.out.Unlock()
 	if r.out.conn == nil {
-		return fmt.Errorf("%s: opened for reading only", what)
+		return r.outside.read(ctx, what, f)
 	}
-	return failure(what, retry(ctx, func() error { return f(r.out.conn) }))
+	return failure(what, retry(ctx, func() error { return f(context.Background(), r.out.conn) }))
 }
 
 // StateValue reads one value of session state and whether it is there.
 func (r *Runner) StateValue(ctx context.Context, key string) (string, bool, error) {
 	var value string
 	var found bool
-	err := r.own(ctx, "read session state", func(k *conn) (err error) {
+	err := r.own(ctx, "read session state", func(_ context.Context, k *conn) (err error) {
 		found, err = k.one(`SELECT value FROM session_state WHERE key = ?`, []any{key}, &value)
 		return err
 	})
