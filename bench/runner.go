@@ -154,6 +154,9 @@ func (b *bundle) exchanges(ctx context.Context) ([]row, error) {
 		if err != nil {
 			return nil, err
 		}
+		if err := s.settle(ctx); err != nil {
+			return nil, err
+		}
 		if i >= warmUp {
 			ours, floors = append(ours, o), append(floors, f)
 		}
@@ -181,6 +184,16 @@ func (s *session) sample(ctx context.Context) (float64, error) {
 		return 0, err
 	}
 	return millis(time.Since(began)), nil
+}
+
+// settle copies acks into the inbox, as a host does once nothing else is to be done.
+func (s *session) settle(ctx context.Context) error {
+	acks, next, err := s.host.Acks(ctx, s.change)
+	if err != nil {
+		return err
+	}
+	s.change = next
+	return s.host.Settle(ctx, acks...)
 }
 
 // backlog is a thousand rows that wait when the runner starts.
