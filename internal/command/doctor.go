@@ -249,7 +249,7 @@ func checkPrograms() check {
 }
 
 // claudeAdvice is how to get the CLI that the claude provider drives.
-const claudeAdvice = "install it with: npm install -g @anthropic-ai/claude-code, or name its path in the setting claude.program"
+const claudeAdvice = "fetch the tested version with scripts/fetch-claude, which prints its path, and put that path into the setting claude.program (a claude in PATH is found by itself)"
 
 func (a *app) checkClaude(ctx context.Context, s config.Settings, ch choice, st control.Status) check {
 	c := check{ID: "claude", Title: "claude program", Result: checkOK}
