@@ -130,7 +130,7 @@ func TestDoctor(t *testing.T) {
 		}, "host", "fail", "holds the lock", nil},
 		"no host":   {func(*world) {}, "host", "skipped", "not running", nil},
 		"host":      {func(w *world) { w.start() }, "host", "ok", "process 42", nil},
-		"no claude": {func(*world) {}, "claude", "warn", "npm install", nil},
+		"no claude": {func(*world) {}, "claude", "warn", "scripts/fetch-claude", nil},
 		"claude":    {func(w *world) { w.machine.programs["claude"] = "/c" }, "claude", "ok", "/c, 1.2.3", nil},
 		"broken claude": {func(w *world) {
 			w.machine.programs["claude"] = "/c"
