@@ -98,6 +98,27 @@ func TestContainerSettingsAreReplacedWhole(t *testing.T) {
 	}
 }
 
+// P6: a link that an agent put in place of its outbox is removed, not followed.
+func TestLinkInPlaceOfTheOutbox(t *testing.T) {
+	t.Parallel()
+	dir, victim := t.TempDir(), t.TempDir()
+	path := filepath.Join(dir, "outbox")
+	if err := os.Symlink(victim, path); err != nil {
+		t.Fatal(err)
+	}
+	for range 2 {
+		if err := ownFolder(path); err != nil {
+			t.Fatal(err)
+		}
+		if st, err := os.Lstat(path); err != nil || !st.IsDir() {
+			t.Errorf("%v, %v; want a folder", st, err)
+		}
+	}
+	if _, err := os.Stat(victim); err != nil {
+		t.Errorf("what the link named: %v", err)
+	}
+}
+
 // An ack and the rows of its exchange are never seen apart the wrong way round: acks wait while there are more rows.
 func TestOutboxKeepsAcksBehindTheirRows(t *testing.T) {
 	t.Parallel()

@@ -113,15 +113,8 @@ func (l *launcher) folders(dir, groupDir string) error {
 	if err := os.MkdirAll(l.stateDir(dir), 0o700); err != nil {
 		return err
 	}
-	// The agent may have put a link in this folder's place: it is then no mount source.
-	outbox := filepath.Join(dir, "out", "outbox")
-	if err := os.Mkdir(outbox, 0o700); err != nil && !os.IsExist(err) {
+	if err := ownFolder(filepath.Join(dir, "out", "outbox")); err != nil {
 		return err
-	}
-	if st, err := os.Lstat(outbox); err != nil {
-		return err
-	} else if !st.IsDir() {
-		return fmt.Errorf("%s is not a folder (the agent replaced it; remove it)", outbox)
 	}
 	if l.runtime.Name() != sandbox.Process {
 		return nil
@@ -130,6 +123,21 @@ func (l *launcher) folders(dir, groupDir string) error {
 		if err := os.Symlink(target, filepath.Join(dir, name)); err != nil && !os.IsExist(err) {
 			return err
 		}
+	}
+	return nil
+}
+
+// ownFolder makes a folder in a place where an agent may have put something else: a link, say, which is removed and not
+// followed. No agent of the session runs at that time, and the parent folder is the host's to name.
+func ownFolder(path string) error {
+	st, err := os.Lstat(path)
+	if err == nil && !st.IsDir() {
+		if err := os.Remove(path); err != nil {
+			return err
+		}
+	}
+	if err := os.Mkdir(path, 0o700); err != nil && !os.IsExist(err) {
+		return err
 	}
 	return nil
 }
