@@ -232,7 +232,7 @@ func TestParseStat(t *testing.T) {
 	if err != nil || got != want {
 		t.Errorf("%+v, %v; want %+v", got, err, want)
 	}
-	for _, s := range []string{"", "42", "42 (x", "x (y) S 1 2 3", "42 (x) S a b c d"} {
+	for _, s := range []string{"", "42", "42 (x", "x (y) S 1 2 3", "42 (x) S a b c d", "0()\x00 0 0 0 0 0 0 0 0 0 0 0 0 0 0 0 0 0 0 0"} {
 		if _, err := parseStat([]byte(s)); err == nil {
 			t.Errorf("%q is accepted", s)
 		}

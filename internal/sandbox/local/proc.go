@@ -42,6 +42,9 @@ func parseStat(b []byte) (stat, error) {
 	if len(f) < 20 || len(f[0]) != 1 {
 		return stat{}, errors.New("parse process status: too few fields")
 	}
+	if c := f[0][0] | 0x20; c < 'a' || c > 'z' {
+		return stat{}, errors.New("parse process status: the state is no letter")
+	}
 	s := stat{state: f[0][0]}
 	var errs [4]error
 	s.pid, errs[0] = strconv.Atoi(strings.TrimSpace(string(b[:open])))
