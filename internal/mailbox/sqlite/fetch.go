@@ -20,12 +20,13 @@ type Batch struct {
 	Next time.Time
 }
 
+// SQLite plans a statement anew when another value is bound to its LIMIT or compared with a column of a partial index:
+// the trigger is no parameter, and most pages have one size.
 const (
 	sqlReadyOldest = `SELECT seq, id FROM messages_in WHERE trigger = 1 AND status = 'pending' AND process_after IS NULL AND kind <> 'system'
 AND after_incarnation < ? AND seq > ? ORDER BY seq LIMIT ?`
 	sqlReadyNewest = `SELECT seq, id FROM messages_in WHERE trigger = 0 AND status = 'pending' AND process_after IS NULL AND kind <> 'system'
 AND after_incarnation < ? AND seq < ? ORDER BY seq DESC LIMIT ?`
-	// The trigger is no parameter: SQLite would plan the statement anew whenever it changes.
 	sqlTimedOldest = `SELECT seq, id FROM messages_in WHERE trigger = 1 AND status = 'pending' AND process_after IS NOT NULL AND process_after <= ?
 AND kind <> 'system' AND after_incarnation < ? ORDER BY seq`
 	sqlTimedNewest = `SELECT seq, id FROM messages_in WHERE trigger = 0 AND status = 'pending' AND process_after IS NOT NULL AND process_after <= ?
@@ -199,18 +200,21 @@ func (f *fetch) unfinished() (map[int64]string, error) {
 func (f *fetch) pick(readyQuery, timedQuery string, from int64, room int) ([]candidate, error) {
 	var ready []candidate
 	for size := firstPage; len(ready) < room; size = min(4*size, lastPage) {
-		page, err := f.candidates(readyQuery, f.level, from, max(room-len(ready), size))
+		page, err := f.candidates(readyQuery, f.level, from, size)
 		if err != nil {
 			return nil, err
 		}
-		if len(page) == 0 {
-			break
+		if len(page) > 0 {
+			from = page[len(page)-1].seq
 		}
-		from = page[len(page)-1].seq
+		last := len(page) < size
 		if page, err = f.free(page); err != nil {
 			return nil, err
 		}
 		ready = append(ready, page...)
+		if last {
+			break
+		}
 	}
 	timed, err := f.candidates(timedQuery, f.now, f.level)
 	if err != nil {
