@@ -11,7 +11,7 @@ import (
 	"syscall"
 	"time"
 
-	"nanoclaw/internal/config"
+	"nanoclaw/internal/config/container"
 	"nanoclaw/internal/mailbox"
 	"nanoclaw/internal/mailbox/sqlite"
 	"nanoclaw/internal/obs"
@@ -37,7 +37,7 @@ func (b *bundle) session(ctx context.Context, name string) (*session, error) {
 	if err := os.MkdirAll(filepath.Join(s.dir, "agent"), 0o700); err != nil {
 		return nil, err
 	}
-	settings, err := json.Marshal(config.Container{Provider: "mock", Incarnation: 1, AgentGroupID: "ag-bench", SessionID: "sess-bench"})
+	settings, err := json.Marshal(container.Config{Provider: "mock", Incarnation: 1, AgentGroupID: "ag-bench", SessionID: "sess-bench"})
 	if err != nil {
 		return nil, err
 	}

@@ -15,7 +15,7 @@ import (
 
 	"github.com/spf13/cobra"
 
-	"nanoclaw/internal/config"
+	"nanoclaw/internal/config/container"
 	"nanoclaw/internal/mailbox"
 	"nanoclaw/internal/mailbox/sqlite"
 	"nanoclaw/internal/runner/prompt"
@@ -248,14 +248,14 @@ func renderPrompt(ctx context.Context, r *sqlite.Runner, dir string, rows []mail
 }
 
 // folderSettings are the settings the runner would read; a folder of a running host has them in in/.
-func folderSettings(dir string, warn io.Writer) (config.Container, error) {
+func folderSettings(dir string, warn io.Writer) (container.Config, error) {
 	path := filepath.Join(dir, "agent", "container.json")
 	if _, err := os.Stat(path); errors.Is(err, fs.ErrNotExist) {
 		path = filepath.Join(dir, "in", "container.json")
 	}
-	settings, warnings, err := config.LoadContainer(path)
+	settings, warnings, err := container.Load(path)
 	if errors.Is(err, fs.ErrNotExist) {
-		return config.Container{MaxMessagesPerPrompt: config.DefaultMaxMessages}, nil
+		return container.Config{MaxMessagesPerPrompt: container.DefaultMaxMessages}, nil
 	}
 	for _, w := range warnings {
 		fmt.Fprintln(warn, w)

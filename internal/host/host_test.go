@@ -12,7 +12,7 @@ import (
 	"time"
 
 	"nanoclaw/internal/channel"
-	"nanoclaw/internal/config"
+	"nanoclaw/internal/config/container"
 	"nanoclaw/internal/mailbox"
 	"nanoclaw/internal/mailbox/sqlite"
 	"nanoclaw/internal/obs"
@@ -84,11 +84,11 @@ func TestContainerSettingsAreReplacedWhole(t *testing.T) {
 	t.Parallel()
 	dir := t.TempDir()
 	for i := range 3 {
-		want := config.Container{Provider: "mock", Incarnation: int64(i), MaxMessagesPerPrompt: 10}
+		want := container.Config{Provider: "mock", Incarnation: int64(i), MaxMessagesPerPrompt: 10}
 		if err := writeContainer(dir, want, os.Getgid()); err != nil {
 			t.Fatal(err)
 		}
-		got, warnings, err := config.LoadContainer(filepath.Join(dir, containerName))
+		got, warnings, err := container.Load(filepath.Join(dir, containerName))
 		if err != nil || len(warnings) > 0 || got.Incarnation != int64(i) {
 			t.Errorf("%+v, %q, %v", got, warnings, err)
 		}

@@ -13,6 +13,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"nanoclaw/internal/config"
+	"nanoclaw/internal/config/container"
 	"nanoclaw/internal/crashpoint"
 	"nanoclaw/internal/egress"
 	"nanoclaw/internal/id"
@@ -145,16 +146,16 @@ func ownFolder(path string) error {
 func (l *launcher) stateDir(dir string) string { return filepath.Join(dir, "sandbox") }
 
 // container is what the runner is told. The credential is a placeholder of the same kind as the key.
-func (l *launcher) container(ctx context.Context, s store.Session, g store.AgentGroup, incarnation int64) (config.Container, error) {
-	c := config.Container{
+func (l *launcher) container(ctx context.Context, s store.Session, g store.AgentGroup, incarnation int64) (container.Config, error) {
+	c := container.Config{
 		Provider: g.Provider, AssistantName: g.AssistantName, GroupName: g.Name, AgentGroupID: string(g.ID), SessionID: string(s.ID),
 		Incarnation: incarnation, MaxMessagesPerPrompt: g.MaxMessages, Model: g.Model, Effort: g.Effort,
-		MCPServers: map[string]config.MCPServer{}, Programs: map[string]string{},
-		Relay: config.Relay{Listen: config.RelayAddress},
+		MCPServers: map[string]container.MCPServer{}, Programs: map[string]string{},
+		Relay: container.Relay{Listen: container.RelayAddress},
 	}
 	switch l.runtime.Name() {
 	case sandbox.Process:
-		c.Relay = config.Relay{Listen: "127.0.0.1:0", Token: strings.TrimPrefix(id.New("t"), "t-")}
+		c.Relay = container.Relay{Listen: "127.0.0.1:0", Token: strings.TrimPrefix(id.New("t"), "t-")}
 		if l.claude != "" {
 			c.Programs[claudeName] = l.claude
 		}
@@ -166,13 +167,13 @@ func (l *launcher) container(ctx context.Context, s store.Session, g store.Agent
 		c.Programs[claudeName] = claudeName
 	}
 	if entry, err := l.vault.Get(ctx, anthropicKey); err == nil {
-		c.Credential = config.Credential{Kind: string(entry.Kind), Placeholder: egress.Placeholder(string(entry.Kind))}
+		c.Credential = container.Credential{Kind: string(entry.Kind), Placeholder: egress.Placeholder(string(entry.Kind))}
 	}
 	return c, nil
 }
 
 // writeContainer replaces in/container.json by rename.
-func writeContainer(in string, c config.Container, gid int) error {
+func writeContainer(in string, c container.Config, gid int) error {
 	b, err := json.MarshalIndent(c, "", "  ")
 	if err != nil {
 		return fmt.Errorf("write container settings: %w", err)
@@ -192,7 +193,7 @@ func writeContainer(in string, c config.Container, gid int) error {
 
 const containerName = "container.json"
 
-func (l *launcher) spec(s store.Session, dir, groupDir string, incarnation int64, c config.Container) (sandbox.Spec, error) {
+func (l *launcher) spec(s store.Session, dir, groupDir string, incarnation int64, c container.Config) (sandbox.Spec, error) {
 	runner, err := l.programs.path(runnerName)
 	if err != nil {
 		return sandbox.Spec{}, &sandbox.Failure{Class: sandbox.SpecInvalid, Op: "start sandbox", Err: err}

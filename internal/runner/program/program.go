@@ -12,7 +12,7 @@ import (
 	"os"
 	"path/filepath"
 
-	"nanoclaw/internal/config"
+	"nanoclaw/internal/config/container"
 	"nanoclaw/internal/mailbox"
 	"nanoclaw/internal/obs"
 	"nanoclaw/internal/runner/prompt"
@@ -131,8 +131,8 @@ func Execute(ctx context.Context, args []string, stdin io.Reader, stdout, stderr
 }
 
 // loadConfig reads container.json. A file that is missing or unusable is fatal: the host writes it before each start.
-func loadConfig(p paths, log *slog.Logger) (config.Container, error) {
-	c, warnings, err := config.LoadContainer(p.config)
+func loadConfig(p paths, log *slog.Logger) (container.Config, error) {
+	c, warnings, err := container.Load(p.config)
 	if err != nil {
 		return c, err
 	}

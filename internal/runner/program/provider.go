@@ -11,7 +11,7 @@ import (
 	"slices"
 	"strings"
 
-	"nanoclaw/internal/config"
+	"nanoclaw/internal/config/container"
 	"nanoclaw/internal/provider"
 	"nanoclaw/internal/provider/claude"
 	"nanoclaw/internal/provider/mock"
@@ -20,7 +20,7 @@ import (
 
 // setting is what a provider is made from.
 type setting struct {
-	config config.Container
+	config container.Config
 	agent  string // the agent's folder
 	home   string
 	env    func(string) string
@@ -108,7 +108,7 @@ func claudeEnv(s setting, out *relay.Relay) map[string]string {
 }
 
 // servers are the tool servers of the agent's own settings, in order of name.
-func servers(c config.Container) []provider.MCPServer {
+func servers(c container.Config) []provider.MCPServer {
 	var out []provider.MCPServer
 	for _, name := range slices.Sorted(maps.Keys(c.MCPServers)) {
 		s := c.MCPServers[name]

@@ -18,7 +18,7 @@ import (
 
 	"go.uber.org/goleak"
 
-	"nanoclaw/internal/config"
+	"nanoclaw/internal/config/container"
 	"nanoclaw/internal/mailbox"
 	"nanoclaw/internal/mailbox/sqlite"
 	"nanoclaw/internal/obs"
@@ -53,12 +53,12 @@ type rig struct {
 	dir  string
 	host *sqlite.Host
 	bell *sqlite.Bell
-	conf config.Container
+	conf container.Config
 }
 
 func newRig(t testing.TB, script ...string) *rig {
 	t.Helper()
-	r := &rig{t: t, dir: t.TempDir(), conf: config.Container{Provider: "mock", AssistantName: "Andy", Incarnation: 1}}
+	r := &rig{t: t, dir: t.TempDir(), conf: container.Config{Provider: "mock", AssistantName: "Andy", Incarnation: 1}}
 	var err error
 	if r.host, err = sqlite.Create(t.Context(), r.dir, sqlite.HostOptions{OutUID: -1, SandboxGID: -1}); err != nil {
 		t.Fatal(err)

@@ -10,7 +10,7 @@ import (
 	"path/filepath"
 	"sync"
 
-	"nanoclaw/internal/config"
+	"nanoclaw/internal/config/container"
 	"nanoclaw/internal/mailbox/sqlite"
 	"nanoclaw/internal/obs"
 	"nanoclaw/internal/provider"
@@ -24,7 +24,7 @@ import (
 type session struct {
 	paths
 	ctx    context.Context // ends all that stands beside the loop
-	config config.Container
+	config container.Config
 	log    *slog.Logger
 	box    *sqlite.Runner
 	loop   *runner.Runner
@@ -106,7 +106,7 @@ func (s *session) servers(ctx context.Context) ([]provider.MCPServer, error) {
 		return nil, err
 	}
 	own := provider.MCPServer{
-		Name: config.ReservedMCPServer, URL: url, Headers: map[string]string{"Authorization": "Bearer " + token}, AlwaysLoad: true,
+		Name: container.ReservedMCPServer, URL: url, Headers: map[string]string{"Authorization": "Bearer " + token}, AlwaysLoad: true,
 	}
 	return append([]provider.MCPServer{own}, servers(s.config)...), nil
 }
@@ -133,7 +133,7 @@ func (s *session) wayOut() (*relay.Relay, error) {
 	s.relayOnce.Do(func() {
 		listen := s.config.Relay.Listen
 		if listen == "" {
-			listen = config.RelayAddress
+			listen = container.RelayAddress
 		}
 		s.relay, s.relayErr = relay.Listen(s.ctx, relay.Options{Listen: listen, RunDir: s.host, Token: s.config.Relay.Token, Log: s.log})
 		if s.relayErr != nil {

@@ -1,4 +1,6 @@
-package config
+// Package container is container.json, the settings of a runner. It stands apart from the host's settings so that the runner
+// carries no library for their file.
+package container
 
 import (
 	"encoding/json"
@@ -7,9 +9,9 @@ import (
 	"strings"
 )
 
-// Container is container.json: all that the runner is told. The host writes it by rename before each spawn; nothing else
+// Config is container.json: all that the runner is told. The host writes it by rename before each spawn; nothing else
 // configures the runner but TZ (design.md section 5). It holds no secret: Credential is a placeholder.
-type Container struct {
+type Config struct {
 	Provider             string               `json:"provider"`      // registry name, lower case; default "claude"
 	AssistantName        string               `json:"assistantName"` // identity in the system prompt
 	GroupName            string               `json:"groupName"`
@@ -61,20 +63,20 @@ const (
 	RelayAddress = "127.0.0.1:3128"
 )
 
-// LoadContainer reads a container.json. A field of the wrong type, out of range or reserved falls back to its default and
+// Load reads a container.json. A field of the wrong type, out of range or reserved falls back to its default and
 // is named in warnings; the rest of the file counts. A missing or unreadable file, or one that is not a JSON object,
 // is an error.
-func LoadContainer(path string) (c Container, warnings []string, err error) {
+func Load(path string) (c Config, warnings []string, err error) {
 	b, err := os.ReadFile(path)
 	if err != nil {
-		return Container{}, nil, fmt.Errorf("read container settings: %w", err)
+		return Config{}, nil, fmt.Errorf("read container settings: %w", err)
 	}
 	if len(b) > maxContainerBytes {
-		return Container{}, nil, fmt.Errorf("read container settings %s: larger than %d bytes", path, maxContainerBytes)
+		return Config{}, nil, fmt.Errorf("read container settings %s: larger than %d bytes", path, maxContainerBytes)
 	}
 	var raw map[string]json.RawMessage
 	if err := json.Unmarshal(b, &raw); err != nil {
-		return Container{}, nil, fmt.Errorf("read container settings %s: not a JSON object: %w", path, err)
+		return Config{}, nil, fmt.Errorf("read container settings %s: not a JSON object: %w", path, err)
 	}
 	field := func(name string, into any) {
 		v, ok := raw[name]
@@ -122,7 +124,7 @@ func LoadContainer(path string) (c Container, warnings []string, err error) {
 	return c, warnings, nil
 }
 
-func (c *Container) normalize() (warnings []string) {
+func (c *Config) normalize() (warnings []string) {
 	if c.Provider = strings.ToLower(strings.TrimSpace(c.Provider)); c.Provider == "" {
 		c.Provider = DefaultProvider
 	}

@@ -1,4 +1,4 @@
-package config
+package container
 
 import (
 	"os"
@@ -7,20 +7,20 @@ import (
 	"testing"
 )
 
-func load(t *testing.T, body string) (Container, []string) {
+func load(t *testing.T, body string) (Config, []string) {
 	t.Helper()
 	path := filepath.Join(t.TempDir(), "container.json")
 	if err := os.WriteFile(path, []byte(body), 0o600); err != nil {
 		t.Fatal(err)
 	}
-	c, warnings, err := LoadContainer(path)
+	c, warnings, err := Load(path)
 	if err != nil {
 		t.Fatal(err)
 	}
 	return c, warnings
 }
 
-func TestContainerDefaults(t *testing.T) {
+func TestLoadDefaults(t *testing.T) {
 	t.Parallel()
 	c, warnings := load(t, `{"unknown":1}`)
 	if c.Provider != "claude" || c.MaxMessagesPerPrompt != 10 || len(warnings) != 0 {
@@ -29,7 +29,7 @@ func TestContainerDefaults(t *testing.T) {
 }
 
 // spec/runner.md W32: wrong types name the field and fall back, the rest counts.
-func TestContainerWrongValues(t *testing.T) {
+func TestLoadWrongValues(t *testing.T) {
 	t.Parallel()
 	c, warnings := load(t, `{"provider":7,"maxMessagesPerPrompt":-3,"assistantName":"Nano","effort":"huge",
 		"mcpServers":{"nanoclaw":{"command":"evil"},"both":{"command":"a","url":"b"},"bad":4,"good":{"command":"x"}}}`)
@@ -47,14 +47,14 @@ func TestContainerWrongValues(t *testing.T) {
 	}
 }
 
-func TestContainerNotAnObject(t *testing.T) {
+func TestLoadNotAnObject(t *testing.T) {
 	t.Parallel()
 	for _, body := range []string{``, `[]`, `{`, `"x"`} {
 		path := filepath.Join(t.TempDir(), "container.json")
 		if err := os.WriteFile(path, []byte(body), 0o600); err != nil {
 			t.Fatal(err)
 		}
-		if _, _, err := LoadContainer(path); err == nil {
+		if _, _, err := Load(path); err == nil {
 			t.Errorf("%q was accepted", body)
 		}
 	}
