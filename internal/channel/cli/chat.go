@@ -59,7 +59,30 @@ func (a *Adapter) Say(ctx context.Context, conversation string, m control.Say) (
 	if err != nil {
 		return control.Accepted{}, err
 	}
+	if v.Kind == channel.Duplicate && !duplicate {
+		if seq, err = c.beforeAnswers(ctx, m.ID, seq); err != nil {
+			return control.Accepted{}, err
+		}
+	}
 	return control.Accepted{ID: m.ID, Seq: seq, Duplicate: duplicate}, nil
+}
+
+// lateScan is how many entries before a late one may belong to it.
+const lateScan = 200
+
+// beforeAnswers is the position that everything a message led to stands behind: its own, seq, unless the host was killed
+// before the log had the message and the agent answered before the client said it again.
+func (c *conversation) beforeAnswers(ctx context.Context, messageID string, seq int64) (int64, error) {
+	entries, _, err := c.read(ctx, max(1, seq-lateScan), seq, lateScan)
+	if err != nil {
+		return 0, err
+	}
+	for _, e := range entries {
+		if e.ReplyTo == messageID || e.Kind == control.EventSettled && e.Target == messageID {
+			return e.Seq - 1, nil
+		}
+	}
+	return seq, nil
 }
 
 func (c *conversation) setSaying(done chan struct{}) {

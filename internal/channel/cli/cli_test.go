@@ -179,6 +179,31 @@ func TestSayAgainAfterAKillBetweenStoreAndLog(t *testing.T) {
 	}
 }
 
+// The host was killed before the log had the message, and the agent answered before the client said it again: the position
+// the client gets is before the answer, so that it sees it.
+func TestSayAgainAfterTheAnswer(t *testing.T) {
+	t.Parallel()
+	h := channeltest.NewHost()
+	a, stop := running(t, h)
+	h.LoseNext(1)
+	if _, err := a.Say(t.Context(), local, control.Say{ID: "m1", Text: "one"}); !errors.Is(err, channeltest.ErrStore) {
+		t.Fatalf("the failure was acknowledged: %v", err)
+	}
+	stop()
+	a, _ = running(t, h)
+	to := channel.Address{PlatformID: local}
+	if _, err := a.Deliver(t.Context(), to, channel.Op{Kind: channel.OpText, Text: "answer", ReplyTo: "m1"}, "key-1"); err != nil {
+		t.Fatal(err)
+	}
+	if err := a.Settled(t.Context(), channel.Settlement{Address: to, MessageID: "m1", State: channel.Answered}); err != nil {
+		t.Fatal(err)
+	}
+	acc := say(t, a, "m1", "one")
+	if got := collect(t, a, acc.Seq); len(got) < 2 || !strings.Contains(got[0], "answer") || !strings.Contains(got[1], "settled") {
+		t.Errorf("behind position %d there is %q", acc.Seq, got)
+	}
+}
+
 func TestAnswerNeverStandsBeforeItsQuestion(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
