@@ -11,6 +11,7 @@ import (
 	"slices"
 	"strconv"
 	"strings"
+	"sync"
 	"syscall"
 	"testing"
 	"time"
@@ -44,7 +45,8 @@ func TestCrashMatrix(t *testing.T) {
 				m.script(line, line, line)
 				flag := filepath.Join(m.home, "groups", "main", "crashed")
 				m.env = []string{"NANOCLAW_CRASHPOINT=" + point + "=" + strconv.Itoa(hit), "NANOCLAW_CRASHPOINT_ONCE=" + flag}
-				stop := m.keepAlive()
+				stop := sync.OnceFunc(m.keepAlive())
+				defer stop()
 				acc := m.say("m1", "alpha")
 				m.say("m2", "beta")
 				a, err := m.await("m1", acc.Seq, 60*time.Second)
@@ -157,13 +159,8 @@ func TestRandomKills(t *testing.T) {
 	t.Logf("seed %d", seed)
 	random := rand.New(rand.NewPCG(seed, 1))
 	m := setup(t, crashSettings+"[session]\nmax_tries = 100\n")
-	stop := m.keepAlive()
-	stopped := false
-	defer func() {
-		if !stopped {
-			stop()
-		}
-	}()
+	stop := sync.OnceFunc(m.keepAlive())
+	defer stop()
 	quit := make(chan struct{})
 	sent := make(chan int, 1)
 	go func() {
@@ -195,7 +192,6 @@ func TestRandomKills(t *testing.T) {
 	n := <-sent
 	ends, numbers := m.settled(n)
 	stop()
-	stopped = true
 	t.Logf("%d kills, %d messages", done, n)
 	for i := 1; i <= n; i++ {
 		if got := ends[fmt.Sprintf("m%d", i)]; len(got) != 1 || got[0] != control.StateAnswered {
