@@ -128,6 +128,9 @@ func runner(ctx context.Context, b *bundle) ([]row, error) {
 	return append(append(rows, backlog...), starts...), err
 }
 
+// rest is how long after its last work a program counts as idle.
+const rest = 5 * time.Second
+
 // exchanges are single messages, each beside a sample of the floor.
 func (b *bundle) exchanges(ctx context.Context) ([]row, error) {
 	floor, err := b.pair(ctx)
@@ -163,7 +166,7 @@ func (b *bundle) exchanges(ctx context.Context) ([]row, error) {
 	}
 	least := quantile(floors, 0.5)
 	rows := []row{result("runner alone: inbound commit to outbound row", "ms", ours, least, 1.3*least, 0, "≤ 1.3 × floor")}
-	const rest, idle = 5 * time.Second, 30 * time.Second
+	const idle = 30 * time.Second
 	time.Sleep(rest)
 	before := cpu(s.cmd.Process.Pid)
 	time.Sleep(idle)
@@ -281,7 +284,7 @@ func (b *bundle) starts(ctx context.Context) ([]row, error) {
 		if err := s.start(b); err != nil {
 			return nil, err
 		}
-		time.Sleep(500 * time.Millisecond)
+		time.Sleep(rest)
 		idle = append(idle, megabytes(s.cmd.Process.Pid, "VmRSS:"))
 		s.end()
 	}

@@ -101,7 +101,7 @@ func (r *Runner) openIn(ctx context.Context) error {
 	if _, err := os.Stat(path); errors.Is(err, fs.ErrNotExist) {
 		return fmt.Errorf("open mailbox %s: %w", r.root, mailbox.ErrNotExist)
 	}
-	k, err := dial(ctx, dsn(path, "ro"))
+	k, err := dial(ctx, dsn(path, "ro", smallCache))
 	if err != nil {
 		return failure("open inbound side", err)
 	}
