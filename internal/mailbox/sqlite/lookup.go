@@ -3,20 +3,18 @@ package sqlite
 import (
 	"context"
 	"database/sql"
+	"encoding/binary"
+	"os"
+	"slices"
 
 	"nanoclaw/internal/mailbox"
 )
 
 const (
-	destinationColumns = `name, display_name, type, channel_type, platform_id, agent_group_id`
-	sqlDestinations    = `SELECT ` + destinationColumns + ` FROM destinations ORDER BY name`
-	sqlDestination     = `SELECT ` + destinationColumns + ` FROM destinations WHERE name = ?`
-	sqlDestinationFor  = `SELECT ` + destinationColumns + ` FROM destinations WHERE type = 'channel' AND channel_type = ? AND platform_id = ?
-ORDER BY name LIMIT 1`
-	sqlDestinationAgent = `SELECT ` + destinationColumns + ` FROM destinations WHERE type = 'agent' AND agent_group_id = ? ORDER BY name LIMIT 1`
-	sqlRouting          = `SELECT channel_type, platform_id, thread_id FROM session_routing WHERE id = 1`
-	sqlLatestFrom       = `SELECT ` + inColumns + ` FROM messages_in WHERE channel_type = ? AND platform_id = ? ORDER BY seq DESC LIMIT 1`
-	sqlDelivered        = `SELECT message_out_id, platform_message_id, status, delivered_at FROM delivered WHERE message_out_id = ?`
+	sqlDestinations = `SELECT name, display_name, type, channel_type, platform_id, agent_group_id FROM destinations ORDER BY name`
+	sqlRouting      = `SELECT channel_type, platform_id, thread_id FROM session_routing WHERE id = 1`
+	sqlLatestFrom   = `SELECT ` + inColumns + ` FROM messages_in WHERE channel_type = ? AND platform_id = ? ORDER BY seq DESC LIMIT 1`
+	sqlDelivered    = `SELECT message_out_id, platform_message_id, status, delivered_at FROM delivered WHERE message_out_id = ?`
 )
 
 // inbound runs f, which may run more than once, on the inbound side.
@@ -28,45 +26,84 @@ func (r *Runner) inbound(ctx context.Context, what string, f func(k *conn) error
 
 // Destinations returns all names the agent may send to now, in order of name. The host may change them at any moment: ask each time.
 func (r *Runner) Destinations(ctx context.Context) ([]mailbox.Destination, error) {
-	return r.destinations(ctx, sqlDestinations)
+	all, err := r.destinations(ctx)
+	return slices.Clone(all), err
 }
 
 // Destination looks one name up.
 func (r *Runner) Destination(ctx context.Context, name string) (mailbox.Destination, bool, error) {
-	return first(r.destinations(ctx, sqlDestination, name))
+	return r.destination(ctx, func(d mailbox.Destination) bool { return d.Name == name })
 }
 
 // DestinationFor returns the name of an address; its thread does not count. With several names the first in order is returned.
 func (r *Runner) DestinationFor(ctx context.Context, a mailbox.Address) (mailbox.Destination, bool, error) {
-	if a.ChannelType == mailbox.ChannelAgent {
-		return first(r.destinations(ctx, sqlDestinationAgent, a.PlatformID))
-	}
-	return first(r.destinations(ctx, sqlDestinationFor, a.ChannelType, a.PlatformID))
+	a.ThreadID = ""
+	agent := a.ChannelType == mailbox.ChannelAgent
+	return r.destination(ctx, func(d mailbox.Destination) bool {
+		return (d.Type == mailbox.DestinationAgent) == agent && d.Address() == a
+	})
 }
 
-func first(all []mailbox.Destination, err error) (mailbox.Destination, bool, error) {
-	if err != nil || len(all) == 0 {
+func (r *Runner) destination(ctx context.Context, is func(mailbox.Destination) bool) (mailbox.Destination, bool, error) {
+	all, err := r.destinations(ctx)
+	if err != nil {
 		return mailbox.Destination{}, false, err
 	}
-	return all[0], true, nil
+	for _, d := range all {
+		if is(d) {
+			return d, true, nil
+		}
+	}
+	return mailbox.Destination{}, false, nil
 }
 
-func (r *Runner) destinations(ctx context.Context, query string, args ...any) ([]mailbox.Destination, error) {
-	var out []mailbox.Destination
-	err := r.inbound(ctx, "read destinations", func(k *conn) error {
-		out = out[:0]
-		return k.rows(context.Background(), query, args, func(rows *sql.Rows) error {
-			var d mailbox.Destination
-			var display, channel, platform, group sql.NullString
-			if err := rows.Scan(&d.Name, &display, &d.Type, &channel, &platform, &group); err != nil {
-				return err
+// names are the destinations as of one commit of the inbound file.
+type names struct {
+	of  uint32 // the file's change counter
+	all []mailbox.Destination
+}
+
+// changeCounter is SQLite's count of commits in the header of a file in rollback-journal mode.
+func changeCounter(f *os.File) (uint32, error) {
+	var b [4]byte
+	_, err := f.ReadAt(b[:], 24)
+	return binary.BigEndian.Uint32(b[:]), err
+}
+
+// destinations reads the table anew only after a commit of the host: they are asked for at least twice in every exchange, and
+// taking the lock costs more than the look at the file's change counter. A counter that is seen in the middle of a commit,
+// or that a recovery will take back, leads to a read under the lock; only what was read there is kept.
+func (r *Runner) destinations(ctx context.Context) ([]mailbox.Destination, error) {
+	r.in.Lock()
+	defer r.in.Unlock()
+	if at, err := changeCounter(r.in.file); err == nil && r.in.names != nil && r.in.names.of == at {
+		return r.in.names.all, nil
+	}
+	var fresh *names
+	err := retry(ctx, func() error {
+		fresh = &names{}
+		return r.in.snapshot(func() error {
+			err := r.in.rows(context.Background(), sqlDestinations, nil, func(rows *sql.Rows) error {
+				var d mailbox.Destination
+				var display, channel, platform, group sql.NullString
+				if err := rows.Scan(&d.Name, &display, &d.Type, &channel, &platform, &group); err != nil {
+					return err
+				}
+				d.DisplayName, d.ChannelType, d.PlatformID, d.AgentGroupID = display.String, channel.String, platform.String, group.String
+				fresh.all = append(fresh.all, d)
+				return nil
+			})
+			if err == nil {
+				fresh.of, err = changeCounter(r.in.file) // no commit can end before the snapshot does
 			}
-			d.DisplayName, d.ChannelType, d.PlatformID, d.AgentGroupID = display.String, channel.String, platform.String, group.String
-			out = append(out, d)
-			return nil
+			return err
 		})
 	})
-	return out, err
+	if err != nil {
+		return nil, failure("read destinations", err)
+	}
+	r.in.names = fresh
+	return fresh.all, nil
 }
 
 // Routing is where a reply without any other address goes; zero for a session without a chat.

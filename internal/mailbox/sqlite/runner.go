@@ -52,6 +52,8 @@ type Runner struct {
 	in struct {
 		sync.Mutex
 		*conn
+		file  *os.File // the same file, for its change counter
+		names *names
 	}
 	seenIn  atomic.Int64 // highest inbound seq known
 	outside *outside     // of a read-only runner
@@ -73,7 +75,7 @@ func OpenRunner(ctx context.Context, root string, opt RunnerOptions) (*Runner, e
 		return nil, err
 	}
 	if err := r.openOut(ctx); err != nil {
-		_ = r.in.close()
+		_ = r.closeIn()
 		return nil, err
 	}
 	r.acks = ownAcks{r: r, done: map[int64]bool{}}
@@ -89,7 +91,7 @@ func OpenReadOnly(ctx context.Context, root string, opt RunnerOptions, as HostOp
 	}
 	out, err := openOutside(root, as.filled())
 	if err != nil {
-		_ = r.in.close()
+		_ = r.closeIn()
 		return nil, err
 	}
 	r.outside, r.acks = out, foreignAcks{out}
@@ -98,11 +100,16 @@ func OpenReadOnly(ctx context.Context, root string, opt RunnerOptions, as HostOp
 
 func (r *Runner) openIn(ctx context.Context) error {
 	path := filepath.Join(r.root, inDir, inboundFile)
-	if _, err := os.Stat(path); errors.Is(err, fs.ErrNotExist) {
+	file, err := os.Open(path)
+	if errors.Is(err, fs.ErrNotExist) {
 		return fmt.Errorf("open mailbox %s: %w", r.root, mailbox.ErrNotExist)
+	}
+	if err != nil {
+		return fmt.Errorf("open inbound side: %w", err)
 	}
 	k, err := dial(ctx, dsn(path, "ro", smallCache))
 	if err != nil {
+		_ = file.Close()
 		return failure("open inbound side", err)
 	}
 	err = retry(ctx, func() error {
@@ -119,11 +126,14 @@ func (r *Runner) openIn(ctx context.Context) error {
 	})
 	if err != nil {
 		_ = k.close()
+		_ = file.Close()
 		return failure("read inbound side", err)
 	}
-	r.in.conn = k
+	r.in.conn, r.in.file = k, file
 	return nil
 }
+
+func (r *Runner) closeIn() error { return errors.Join(r.in.close(), r.in.file.Close()) }
 
 func (r *Runner) openOut(ctx context.Context) error {
 	dir := filepath.Join(r.root, outDir)
@@ -206,7 +216,7 @@ func (r *Runner) Close() error {
 	defer r.out.Unlock()
 	r.in.Lock()
 	defer r.in.Unlock()
-	err := r.in.close()
+	err := r.closeIn()
 	if r.out.conn != nil {
 		err = errors.Join(err, r.out.close())
 	}
