@@ -32,12 +32,12 @@ func TestImageBuildUsage(t *testing.T) {
 		t.Fatal(err)
 	}
 	for want, args := range map[string][]string{
-		"NAME=VALUE":                     {"build", "--build-arg", "NODE_VERSION"},
-		"must be above zero":             {"build", "--timeout", "0s"},
-		"begins with a certificate":      {"build", "--ca", notPEM},
-		"no such file":                   {"build", "--ca", notPEM + ".none"},
-		"takes no arguments":             {"build", "now"},
-		"unknown command \"biuld\"; did": {"biuld"},
+		"NAME=VALUE":                {"build", "--build-arg", "NODE_VERSION"},
+		"must be above zero":        {"build", "--timeout", "0s"},
+		"begins with a certificate": {"build", "--ca", notPEM},
+		"no such file":              {"build", "--ca", notPEM + ".none"},
+		"takes no arguments":        {"build", "now"},
+		"unknown command \"biuld\"": {"biuld"},
 	} {
 		_, _, err := runImage(t, args...)
 		if err == nil || !strings.Contains(err.Error(), want) || exitCode(context.Background(), err) != exitUsage {
