@@ -32,7 +32,7 @@ func BenchmarkStart(b *testing.B) {
 		r, _ := daemon(b)
 		for b.Loop() {
 			c, err := r.api.ContainerCreate(context.Background(), client.ContainerCreateOptions{
-				Config:     &container.Config{Image: testImage, Entrypoint: []string{"/bin/sh", "-c", "sleep 60"}},
+				Config:     &container.Config{Image: testImage, NetworkDisabled: true, Entrypoint: []string{"/bin/sh", "-c", "sleep 60"}},
 				HostConfig: &container.HostConfig{NetworkMode: "none"},
 			})
 			if err != nil {
