@@ -61,60 +61,6 @@ func TestProgramsAreCheckedBeforeEachSpawn(t *testing.T) {
 	}
 }
 
-// A file that was read and found right is not read again, and a change is noticed all the same: of the same size, with the
-// old time of modification, or by another file in its place.
-func TestProgramsAreReadAgainAfterAnyChange(t *testing.T) {
-	t.Parallel()
-	home, from := t.TempDir(), t.TempDir()
-	write(t, filepath.Join(from, runnerName), "program one")
-	p, err := installPrograms(home, from, runnerName)
-	if err != nil {
-		t.Fatal(err)
-	}
-	path, err := p.path(runnerName)
-	if err != nil {
-		t.Fatal(err)
-	}
-	if len(p.known) != 0 {
-		t.Error("a file that was written a moment ago is believed")
-	}
-	p.settled = 0
-	if _, err := p.path(runnerName); err != nil || len(p.known) != 1 {
-		t.Fatalf("known %v, %v", p.known, err)
-	}
-	old := p.known[path]
-	touch := func() {
-		t.Helper()
-		at := time.Unix(old.mtim.Unix())
-		for { // until the clock of the file system has moved on
-			if err := os.Chtimes(path, at, at); err != nil {
-				t.Fatal(err)
-			}
-			if now, err := look(path); err != nil || now != old {
-				return
-			}
-		}
-	}
-	write(t, path, "program 0ne")
-	touch()
-	if _, err := p.path(runnerName); !errors.Is(err, errChanged) {
-		t.Errorf("changed bytes: %v", err)
-	}
-	write(t, path, "program one")
-	touch()
-	if _, err := p.path(runnerName); err != nil {
-		t.Errorf("the right bytes again: %v", err)
-	}
-	other := filepath.Join(from, "other")
-	write(t, other, "program two")
-	if err := os.Rename(other, path); err != nil {
-		t.Fatal(err)
-	}
-	if _, err := p.path(runnerName); !errors.Is(err, errChanged) {
-		t.Errorf("another file: %v", err)
-	}
-}
-
 func TestInstallID(t *testing.T) {
 	t.Parallel()
 	home := t.TempDir()
