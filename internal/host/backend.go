@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"os"
+	"strings"
 	"time"
 
 	"nanoclaw/internal/channel/cli"
@@ -40,7 +41,7 @@ func (h *Host) Status(ctx context.Context) (control.Status, error) {
 	s := control.Status{
 		State: control.HostRunning, Version: h.opt.Version, PID: os.Getpid(), Started: control.At(h.began), Home: h.opt.Settings.Home,
 		Sandbox:    control.SandboxStatus{Kind: h.runtime.Name(), Reason: h.why, Limits: h.runtime.Limits()},
-		Deliveries: control.DeliveryStatus{Queued: int(counts.OpenLedger), Dead: int(counts.DeadLedger)},
+		Deliveries: control.DeliveryStatus{Queued: int(counts.QueuedLedger), Retry: int(counts.RetryLedger), Unknown: int(counts.UnknownLedger), Dead: int(counts.DeadLedger)},
 		Channels:   []control.ChannelStatus{}, Sessions: []control.SessionStatus{}, Warnings: []string{},
 	}
 	_, keyErr := h.vault.Get(ctx, anthropicKey)
@@ -52,11 +53,20 @@ func (h *Host) Status(ctx context.Context) (control.Status, error) {
 		info, st := a.Info(), a.Status()
 		s.Channels = append(s.Channels, control.ChannelStatus{Type: info.Type, Instance: info.Instance, State: string(st.State), Since: control.At(st.Since), Reason: st.Reason})
 	}
+	pending, err := h.store.Pending(ctx)
+	if err != nil {
+		return control.Status{}, err
+	}
 	for _, l := range h.sessions.Live() {
 		if l.PID != 0 {
 			s.Sandbox.Live++
 		}
-		s.Sessions = append(s.Sessions, control.SessionStatus{ID: string(l.Session), Incarnation: l.Incarnation, State: string(l.State)})
+		s.Sessions = append(s.Sessions, control.SessionStatus{
+			ID: string(l.Session), AgentGroup: string(l.AgentGroup), Incarnation: l.Incarnation, State: string(l.State), Due: pending[l.Session],
+		})
+		if l.Problem != "" {
+			s.Warnings = append(s.Warnings, fmt.Sprintf("session %s: an agent cannot be started; it is tried again: %s", l.Session, strings.TrimSpace(l.Problem)))
+		}
 	}
 	if h.runtime.Name() == "process" {
 		s.Warnings = append(s.Warnings, "the process sandbox isolates nothing")
@@ -156,7 +166,7 @@ func (h *Host) Bootstrap(ctx context.Context, r control.BootstrapRequest) (contr
 	switch {
 	case b.Offline:
 		b.Notice = offlineNotice
-	case agent.Provider == providerReal && h.claude == "" && h.runtime.Name() != "docker":
+	case agent.Provider == providerReal && h.claude() == "" && h.runtime.Name() != "docker":
 		b.Notice = fmt.Sprintf("The %s program was not found on this machine; `nanoclaw doctor` says how to get it.", claudeName)
 	}
 	return b, nil

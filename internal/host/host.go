@@ -49,8 +49,8 @@ type Host struct {
 	delivery *delivery.Service
 	sessions *session.Manager
 	runtime  sandbox.Runtime
-	why      string // why this runtime
-	claude   string
+	why      string        // why this runtime
+	claude   func() string // looks for the claude CLI
 	stop     context.CancelFunc
 	ending   sync.Once
 	endBoxes bool // stop the sandboxes too
@@ -108,7 +108,7 @@ func (h *Host) build(ctx context.Context) error {
 		return err
 	}
 	h.log.Info("sandbox chosen", "runtime", h.runtime.Name(), "why", h.why, "limits", h.runtime.Limits())
-	h.claude = claudeProgram(s)
+	h.claude = func() string { return claudeProgram(s) }
 	h.terminal, h.adapters = adapters()
 	if h.runtime.Name() == sandbox.Process {
 		for _, a := range h.adapters {

@@ -16,6 +16,9 @@ import (
 	"nanoclaw/internal/mailbox"
 	"nanoclaw/internal/mailbox/sqlite"
 	"nanoclaw/internal/obs"
+	"nanoclaw/internal/sandbox"
+	"nanoclaw/internal/store"
+	"nanoclaw/internal/vault"
 )
 
 func write(t *testing.T, path, content string) {
@@ -95,6 +98,42 @@ func TestContainerSettingsAreReplacedWhole(t *testing.T) {
 	}
 	if left, err := os.ReadDir(dir); err != nil || len(left) != 1 {
 		t.Errorf("left behind: %v, %v", left, err)
+	}
+}
+
+type named struct {
+	sandbox.Runtime
+	name string
+}
+
+func (n named) Name() string { return n.name }
+
+// A missing claude program is told at once and with what to do; as soon as it is there, the next spawn has it.
+func TestMissingClaudeProgram(t *testing.T) {
+	t.Parallel()
+	v, err := vault.Open(filepath.Join(t.TempDir(), "secrets"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	container := func(runtime, provider, claude string) (container.Config, error) {
+		l := &launcher{runtime: named{name: runtime}, vault: v}
+		return l.container(t.Context(), store.Session{}, store.AgentGroup{Provider: provider}, 1, claude)
+	}
+	for _, runtime := range []string{sandbox.Bubblewrap, sandbox.Process} {
+		_, err := container(runtime, providerReal, "")
+		var f *sandbox.Failure
+		if !errors.As(err, &f) || f.Class.Retryable() || !strings.Contains(f.Hint, "nanoclaw doctor") {
+			t.Errorf("%s: %v; want a failure that waiting does not mend", runtime, err)
+		}
+		if _, err := container(runtime, providerMock, ""); err != nil {
+			t.Errorf("%s: the offline provider needs no claude: %v", runtime, err)
+		}
+		if c, err := container(runtime, providerReal, "/usr/bin/claude"); err != nil || c.Programs[claudeName] == "" {
+			t.Errorf("%s: %v, %v", runtime, c.Programs, err)
+		}
+	}
+	if c, err := container(sandbox.Docker, providerReal, ""); err != nil || c.Programs[claudeName] != claudeName {
+		t.Errorf("docker: %v, %v; the image has its own", c.Programs, err)
 	}
 }
 

@@ -3,6 +3,7 @@ package host
 import (
 	"context"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"io"
 	"log/slog"
@@ -41,7 +42,7 @@ type launcher struct {
 	vault    *vault.Vault
 	egress   *egress.Proxy
 	programs *programs
-	claude   string // the CLI's real file on this machine; "" if there is none or the image has its own
+	claude   func() string // the CLI's real file on this machine now; "" if there is none
 	uid, gid int
 	zone     string
 	log      *slog.Logger
@@ -60,14 +61,18 @@ func (l *launcher) Start(ctx context.Context, s store.Session, incarnation int64
 	if err := l.folders(dir, groupDir); err != nil {
 		return nil, nil, fmt.Errorf("prepare folders: %w", err)
 	}
-	settings, err := l.container(ctx, s, group, incarnation)
+	claude := ""
+	if l.runtime.Name() != sandbox.Docker { // whose image has its own
+		claude = l.claude()
+	}
+	settings, err := l.container(ctx, s, group, incarnation, claude)
 	if err != nil {
 		return nil, nil, err
 	}
 	if err := writeContainer(filepath.Join(dir, "in"), settings, l.gid); err != nil {
 		return nil, nil, err
 	}
-	spec, err := l.spec(s, dir, groupDir, incarnation, settings)
+	spec, err := l.spec(s, dir, groupDir, incarnation, settings, claude)
 	if err != nil {
 		return nil, nil, err
 	}
@@ -146,7 +151,7 @@ func ownFolder(path string) error {
 func (l *launcher) stateDir(dir string) string { return filepath.Join(dir, "sandbox") }
 
 // container is what the runner is told. The credential is a placeholder of the same kind as the key.
-func (l *launcher) container(ctx context.Context, s store.Session, g store.AgentGroup, incarnation int64) (container.Config, error) {
+func (l *launcher) container(ctx context.Context, s store.Session, g store.AgentGroup, incarnation int64, claude string) (container.Config, error) {
 	c := container.Config{
 		Provider: g.Provider, AssistantName: g.AssistantName, GroupName: g.Name, AgentGroupID: string(g.ID), SessionID: string(s.ID),
 		Incarnation: incarnation, MaxMessagesPerPrompt: g.MaxMessages, Model: g.Model, Effort: g.Effort,
@@ -156,15 +161,19 @@ func (l *launcher) container(ctx context.Context, s store.Session, g store.Agent
 	switch l.runtime.Name() {
 	case sandbox.Process:
 		c.Relay = container.Relay{Listen: "127.0.0.1:0", Token: strings.TrimPrefix(id.New("t"), "t-")}
-		if l.claude != "" {
-			c.Programs[claudeName] = l.claude
+		if claude != "" {
+			c.Programs[claudeName] = claude
 		}
 	case sandbox.Bubblewrap:
-		if l.claude != "" {
+		if claude != "" {
 			c.Programs[claudeName] = insidePrograms + "/" + claudeName
 		}
 	default:
 		c.Programs[claudeName] = claudeName
+	}
+	if g.Provider == providerReal && c.Programs[claudeName] == "" {
+		return c, &sandbox.Failure{Class: sandbox.SpecInvalid, Op: "start agent", Err: errors.New("the claude program is not on this machine"),
+			Hint: "the claude program; `nanoclaw doctor` says how to get it"}
 	}
 	if entry, err := l.vault.Get(ctx, anthropicKey); err == nil {
 		c.Credential = container.Credential{Kind: string(entry.Kind), Placeholder: egress.Placeholder(string(entry.Kind))}
@@ -193,7 +202,7 @@ func writeContainer(in string, c container.Config, gid int) error {
 
 const containerName = "container.json"
 
-func (l *launcher) spec(s store.Session, dir, groupDir string, incarnation int64, c container.Config) (sandbox.Spec, error) {
+func (l *launcher) spec(s store.Session, dir, groupDir string, incarnation int64, c container.Config, claude string) (sandbox.Spec, error) {
 	runner, err := l.programs.path(runnerName)
 	if err != nil {
 		return sandbox.Spec{}, &sandbox.Failure{Class: sandbox.SpecInvalid, Op: "start sandbox", Err: err}
@@ -232,11 +241,11 @@ func (l *launcher) spec(s store.Session, dir, groupDir string, incarnation int64
 				spec.Mounts[i].Class, spec.Mounts[i].Writable = sandbox.ClassAgent, true
 			}
 		}
-		if l.claude != "" {
-			spec.Mounts = append(spec.Mounts, sandbox.Mount{Class: sandbox.ClassProgram, Source: l.claude, Target: insidePrograms + "/" + claudeName})
+		if claude != "" {
+			spec.Mounts = append(spec.Mounts, sandbox.Mount{Class: sandbox.ClassProgram, Source: claude, Target: insidePrograms + "/" + claudeName})
 		}
 	} else if c.Programs[claudeName] == insidePrograms+"/"+claudeName {
-		spec.Mounts = append(spec.Mounts, sandbox.Mount{Class: sandbox.ClassProgram, Source: l.claude, Target: c.Programs[claudeName]})
+		spec.Mounts = append(spec.Mounts, sandbox.Mount{Class: sandbox.ClassProgram, Source: claude, Target: c.Programs[claudeName]})
 	}
 	return spec, sandbox.Prepare(spec)
 }

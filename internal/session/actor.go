@@ -340,7 +340,9 @@ func (a *actor) collect(ctx context.Context) (any bool) {
 			return any
 		}
 		any, a.progress = true, true
-		a.outage.over()
+		if a.outage.over() {
+			a.setState(a.state)
+		}
 		a.s.OutboundSeq, a.s.AckChange = max(a.s.OutboundSeq, page.OutboundSeq), max(a.s.AckChange, page.AckChange)
 		a.unshown = append(a.unshown, page.Acks...)
 		a.arm()
@@ -385,7 +387,7 @@ func (a *actor) setState(s State) {
 		pid = a.handle.PID()
 	}
 	a.infoMu.Lock()
-	a.shown = Info{Session: a.session, State: s, Incarnation: a.live, PID: pid}
+	a.shown = Info{Session: a.session, AgentGroup: a.s.AgentGroupID, State: s, Incarnation: a.live, PID: pid, Problem: a.outage.problem}
 	a.infoMu.Unlock()
 }
 

@@ -149,9 +149,15 @@ type outage struct {
 	failures int
 	since    time.Time
 	told     bool
+	problem  string // the last failure
 }
 
-func (o *outage) over() { o.failures, o.told, o.since = 0, false, time.Time{} }
+// over ends an outage and reports whether there was one.
+func (o *outage) over() bool {
+	was := o.failures > 0
+	o.failures, o.told, o.since, o.problem = 0, false, time.Time{}, ""
+	return was
+}
 
 // fail notes a failed start and tries again after a growing pause. The person who waits is told once per outage: at once if
 // waiting will not help, else after two minutes.
@@ -165,8 +171,9 @@ func (a *actor) fail(ctx context.Context, err error) {
 	}
 	pause := min(retryFirst<<min(o.failures-1, 6), retryMost)
 	a.log.Error("an agent cannot be started; it is tried again", obs.Error(err), obs.KeyCount, o.failures, "pause_ms", pause.Milliseconds())
-	o.waiting = true
+	o.waiting, o.problem = true, err.Error()
 	o.timer.Reset(pause)
+	a.setState(a.state)
 	var f *sandbox.Failure
 	lasting := errors.As(err, &f) && !f.Class.Retryable()
 	if o.told || (!lasting && a.m.opt.Now().Sub(o.since) < silentOutage) {

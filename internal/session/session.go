@@ -268,9 +268,11 @@ func (m *Manager) Wait() { m.actors.Wait() }
 // Info of a live session, for `status`.
 type Info struct {
 	Session     id.Session
+	AgentGroup  id.AgentGroup
 	State       State
 	Incarnation int64
 	PID         int
+	Problem     string // why no agent can be started at the moment
 }
 
 // Live lists the live sessions.

@@ -2,6 +2,7 @@ package session
 
 import (
 	"context"
+	"strings"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -153,6 +154,9 @@ func TestOutage(t *testing.T) {
 				if told := w.told() == 1; told != c.fast {
 					t.Errorf("told at once: %v", told)
 				}
+				if live := w.m.Live(); len(live) != 1 || live[0].AgentGroup != w.session.AgentGroupID || !strings.Contains(live[0].Problem, errBroken.Error()) {
+					t.Errorf("status shows %+v", live)
+				}
 				pass(30 * time.Minute)
 				if w.told() != 1 {
 					t.Errorf("told %d times", w.told())
@@ -162,6 +166,11 @@ func TestOutage(t *testing.T) {
 				}
 				if starts, _ := w.count(); starts != 10 {
 					t.Errorf("%d starts", starts)
+				}
+				for _, l := range w.m.Live() {
+					if l.Problem != "" {
+						t.Errorf("still a problem after the answer: %+v", l)
+					}
 				}
 			})
 		})

@@ -47,6 +47,9 @@ func TestAcceptOnce(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
+	if n, err := f.Pending(t.Context()); err != nil || len(n) != 1 || n[f.session.ID] != 1 {
+		t.Errorf("pending %v %v", n, err)
+	}
 	m.Trigger, m.State = false, "pending" // Trigger is not kept
 	if d := cmp.Diff([]Message{m}, pending); d != "" {
 		t.Errorf("only what wakes is pending:\n%s", d)
@@ -156,6 +159,9 @@ func TestLedgerStates(t *testing.T) {
 	if d := cmp.Diff(v, open[0]); d != "" {
 		t.Error(d)
 	}
+	if c, err := f.Counts(t.Context()); err != nil || c.QueuedLedger != 3 || c.RetryLedger != 1 || c.UnknownLedger != 0 {
+		t.Errorf("counts %+v %v", c, err)
+	}
 	v.State, v.PlatformMessageID = Sent, "p1"
 	if err := f.UpdateLedger(t.Context(), v); err != nil {
 		t.Fatal(err)
@@ -179,7 +185,7 @@ func TestLedgerStates(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if d := cmp.Diff(Counts{Sessions: 1, OpenLedger: 3}, c); d != "" {
+	if d := cmp.Diff(Counts{Sessions: 1, QueuedLedger: 3}, c); d != "" {
 		t.Error(d)
 	}
 }

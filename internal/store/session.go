@@ -117,17 +117,38 @@ func (s *Store) Projected(ctx context.Context, session id.Session, change int64,
 
 // Counts of a home for `status`.
 type Counts struct {
-	Sessions, DueSessions, OpenLedger, DeadLedger, PendingMessages int64
+	Sessions, DueSessions, DeadLedger        int64
+	QueuedLedger, RetryLedger, UnknownLedger int64 // open rows; queued counts those on their way, too
+	PendingMessages                          int64
+}
+
+// Pending counts the messages without an end state, by session.
+func (s *Store) Pending(ctx context.Context) (map[id.Session]int, error) {
+	rows, err := s.r.QueryContext(ctx, `SELECT session_id, COUNT(*) FROM inbound_messages WHERE state = 'pending' GROUP BY session_id`)
+	if err != nil {
+		return nil, fmt.Errorf("count pending messages: %w", err)
+	}
+	type pending struct {
+		session id.Session
+		n       int
+	}
+	list, err := collect(rows, "count pending messages", func(p *pending) []any { return []any{&p.session, &p.n} })
+	out := make(map[id.Session]int, len(list))
+	for _, p := range list {
+		out[p.session] = p.n
+	}
+	return out, err
 }
 
 // Counts reads the figures of `status`.
 func (s *Store) Counts(ctx context.Context) (Counts, error) {
 	var c Counts
 	err := s.r.QueryRowContext(ctx, `SELECT (SELECT COUNT(*) FROM sessions WHERE status = 'active'), (SELECT COUNT(*) FROM session_due),
-		(SELECT COUNT(*) FROM ledger WHERE state IN ('queued', 'sending', 'retry', 'unknown')),
-		(SELECT COUNT(*) FROM ledger WHERE state IN ('dead', 'refused', 'no-route')),
-		(SELECT COUNT(*) FROM inbound_messages WHERE state = 'pending')`).
-		Scan(&c.Sessions, &c.DueSessions, &c.OpenLedger, &c.DeadLedger, &c.PendingMessages)
+		q, r, u, (SELECT COUNT(*) FROM ledger WHERE state IN ('dead', 'refused', 'no-route')),
+		(SELECT COUNT(*) FROM inbound_messages WHERE state = 'pending')
+		FROM (SELECT COUNT(*) FILTER (WHERE state IN ('queued', 'sending')) q, COUNT(*) FILTER (WHERE state = 'retry') r,
+			COUNT(*) FILTER (WHERE state = 'unknown') u FROM ledger WHERE state IN ('queued', 'sending', 'retry', 'unknown')) open`).
+		Scan(&c.Sessions, &c.DueSessions, &c.QueuedLedger, &c.RetryLedger, &c.UnknownLedger, &c.DeadLedger, &c.PendingMessages)
 	if err != nil {
 		return Counts{}, fmt.Errorf("count: %w", err)
 	}
