@@ -31,6 +31,10 @@ func TestServe(t *testing.T) {
 	writeFile(t, filepath.Join(w.home, "nanoclaw.toml"), "[sandbox]\nkind = \"vm\"\nbogus = 1\n")
 	w.want(w.run("serve"), 2, "", "sandbox.kind", "sandbox.bogus")
 	w.want(w.run("chat", "x"), 2, "", "sandbox.kind")
+	writeFile(t, filepath.Join(w.home, "nanoclaw.toml"), "[egress]\nallow = \"example.com,***\"\n")
+	w.want(w.run("serve"), 2, "", "egress.allow (nanoclaw.toml)", "***")
+	writeFile(t, filepath.Join(w.home, "nanoclaw.toml"), "[[[")
+	w.want(w.run("serve"), 2, "", "nanoclaw.toml", "line 1")
 }
 
 func TestSecondHostIsRefusedAndNamesTheFirst(t *testing.T) {
@@ -136,14 +140,20 @@ func TestDoctor(t *testing.T) {
 			w.machine.programs["claude"] = "/c"
 			w.machine.broken = map[string]string{"/c": "no node"}
 		}, "claude", "fail", "no node", nil},
-		"no key":     {func(*world) {}, "key", "warn", "ANTHROPIC_API_KEY", nil},
-		"key set":    {func(w *world) { w.env["ANTHROPIC_API_KEY"] = "sk-marker" }, "key", "ok", "ANTHROPIC_API_KEY", nil},
-		"image":      {func(w *world) { w.machine.docker = DockerState{Daemon: true, Detail: "version 1"} }, "docker", "skipped", "image build", nil},
-		"docker":     {func(w *world) { w.machine.docker = DockerState{Daemon: true, Image: true} }, "sandbox", "ok", "docker", nil},
-		"clock":      {func(*world) {}, "clock", "ok", "zone", nil},
-		"disk":       {func(*world) {}, "disk", "ok", "MiB free", nil},
-		"programs":   {func(*world) {}, "programs", "fail", "make build", nil}, // beside a test program there are none
-		"bubblewrap": {func(*world) {}, "bubblewrap", "ok", "1.2.3", nil},
+		"no key":         {func(*world) {}, "key", "warn", "ANTHROPIC_API_KEY", nil},
+		"key set":        {func(w *world) { w.env["ANTHROPIC_API_KEY"] = "sk-marker" }, "key", "ok", "ANTHROPIC_API_KEY", nil},
+		"image":          {func(w *world) { w.machine.docker = DockerState{Daemon: true, Detail: "version 1"} }, "docker", "skipped", "image build", nil},
+		"docker":         {func(w *world) { w.machine.docker = DockerState{Daemon: true, Image: true} }, "sandbox", "ok", "docker", nil},
+		"clock":          {func(*world) {}, "clock", "ok", "zone", nil},
+		"disk":           {func(*world) {}, "disk", "ok", "MiB free", nil},
+		"programs":       {func(*world) {}, "programs", "fail", "make build", nil}, // beside a test program there are none
+		"bubblewrap":     {func(*world) {}, "bubblewrap", "ok", "1.2.3", nil},
+		"bad allow list": {func(w *world) { w.env["NANOCLAW_EGRESS_ALLOW"] = "***" }, "settings", "fail", "egress.allow (NANOCLAW_EGRESS_ALLOW)", nil},
+		"limits":         {func(w *world) { w.machine.limits = "cgroup v1" }, "limits", "ok", "cgroup v1", nil},
+		"weak limits":    {func(w *world) { w.machine.limits = "prlimit" }, "limits", "warn", "loginctl enable-linger", nil},
+		"no limits":      {func(w *world) { w.machine.limits = "none" }, "limits", "warn", "nothing bounds", nil},
+		"docker limits":  {func(w *world) { w.machine.docker = DockerState{Daemon: true, Image: true} }, "limits", "skipped", "daemon", nil},
+		"docker denied":  {func(w *world) { w.machine.docker = DockerState{Detail: "permission denied"} }, "docker", "skipped", "group docker", nil},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()

@@ -14,6 +14,7 @@ import (
 
 	"nanoclaw/internal/config"
 	"nanoclaw/internal/control"
+	"nanoclaw/internal/egress"
 )
 
 // Deps is what the commands use of the machine. System gives the real ones.
@@ -115,12 +116,24 @@ func (a *app) settings() (config.Settings, error) {
 	if err != nil {
 		return config.Settings{}, err
 	}
-	s, err := config.Load(h, a.Getenv, a.flags)
+	s, err := a.load(h)
 	var wrong *config.Error
 	if errors.As(err, &wrong) {
 		return s, usage(err)
 	}
 	return s, err
+}
+
+// load reads the settings and checks what only the part that uses them can.
+func (a *app) load(home string) (config.Settings, error) {
+	s, err := config.Load(home, a.Getenv, a.flags)
+	if err != nil {
+		return s, err
+	}
+	if err := egress.CheckAllow(s.EgressAllow); err != nil {
+		return s, config.Wrong("egress.allow", err.Error(), a.Getenv, a.flags)
+	}
+	return s, nil
 }
 
 func (a *app) client() (*control.Client, error) {

@@ -16,6 +16,7 @@ import (
 
 	"nanoclaw/internal/config"
 	"nanoclaw/internal/control"
+	"nanoclaw/internal/sandbox/limit"
 	"nanoclaw/internal/store"
 )
 
@@ -81,7 +82,7 @@ func (a *app) doctor(ctx context.Context) ([]check, error) {
 	if err != nil {
 		return nil, err
 	}
-	s, settingsErr := config.Load(home, a.Getenv, a.flags)
+	s, settingsErr := a.load(home)
 	if settingsErr != nil {
 		if s, err = config.Load(filepath.Join(home, "no-settings"), func(string) string { return "" }, nil); err != nil {
 			return nil, fmt.Errorf("load default settings: %w", err)
@@ -96,7 +97,7 @@ func (a *app) doctor(ctx context.Context) ([]check, error) {
 	sandbox := a.chooseSandbox(ctx, s)
 	return []check{
 		checkSettings(settingsErr), checkHome(home), checkDisk(home), a.checkClock(s), checkHost(home, st, hostErr),
-		checkSandbox(sandbox), a.checkDocker(ctx, s), a.checkBubblewrap(ctx), checkPrograms(),
+		checkSandbox(sandbox), a.checkDocker(ctx, s), a.checkBubblewrap(ctx), a.checkLimits(sandbox, st), checkPrograms(),
 		a.checkClaude(ctx, s, sandbox, st), a.checkKey(home, st, hostErr),
 	}, nil
 }
@@ -206,6 +207,9 @@ func (a *app) checkDocker(ctx context.Context, s config.Settings) check {
 	switch {
 	case !d.Daemon:
 		c.Result = checkSkipped
+		if strings.Contains(d.Detail, "permission denied") {
+			c.Fix = "to use it, put this user into the group docker, which is as good as root, and log in again"
+		}
 	case !d.Image:
 		c.Result, c.Detail, c.Fix = checkSkipped, d.Detail+"; image "+s.Image+" is not built", "nanoclaw image build"
 	}
@@ -225,6 +229,27 @@ func (a *app) checkBubblewrap(ctx context.Context) check {
 		return c
 	}
 	c.Detail = path + ", " + version
+	return c
+}
+
+// checkLimits says what bounds a sandbox: as the running host found it, else as this machine would do it.
+func (a *app) checkLimits(ch choice, st control.Status) check {
+	c := check{ID: "limits", Title: "limits", Result: checkOK, Detail: st.Sandbox.Limits}
+	if c.Detail == "" && ch.kind == "docker" {
+		c.Result, c.Detail = checkSkipped, "the daemon bounds sandboxes"
+		return c
+	}
+	if c.Detail == "" {
+		c.Detail = a.Machine.Limits()
+	}
+	switch c.Detail {
+	case limit.Prlimit:
+		c.Result = checkWarn
+		c.Detail += ": the memory of each process and the number of this user's processes are bounded, a sandbox as a whole and its processors are not"
+		c.Fix = "give this user a systemd manager of its own (loginctl enable-linger), run the host as root, or use docker"
+	case limit.None:
+		c.Result, c.Detail = checkWarn, "nothing bounds memory, processes and processors of a sandbox"
+	}
 	return c
 }
 
@@ -249,7 +274,7 @@ func checkPrograms() check {
 }
 
 // claudeAdvice is how to get the CLI that the claude provider drives.
-const claudeAdvice = "fetch the tested version with scripts/fetch-claude, which prints its path, and put that path into the setting claude.program (a claude in PATH is found by itself)"
+const claudeAdvice = "fetch the tested version with scripts/fetch-claude, which prints its path, and put that path into the setting claude.program (a claude in the host's PATH is found by itself); then: nanoclaw stop, nanoclaw chat"
 
 func (a *app) checkClaude(ctx context.Context, s config.Settings, ch choice, st control.Status) check {
 	c := check{ID: "claude", Title: "claude program", Result: checkOK}

@@ -14,6 +14,8 @@ import (
 	"path/filepath"
 	"strings"
 	"time"
+
+	"nanoclaw/internal/sandbox/limit"
 )
 
 // Machine is what set-up and doctor ask of the computer.
@@ -26,6 +28,8 @@ type Machine interface {
 	Stream(ctx context.Context, w io.Writer, name string, args ...string) error
 	// Docker asks the daemon at host (empty: the usual places) for an image.
 	Docker(ctx context.Context, host, image string) DockerState
+	// Limits is what would bound a sandbox without a daemon: a means of package limit.
+	Limits() string
 }
 
 // DockerState is what a daemon said.
@@ -39,6 +43,7 @@ type realMachine struct{}
 
 func (realMachine) UID() int                             { return os.Getuid() }
 func (realMachine) LookPath(name string) (string, error) { return exec.LookPath(name) }
+func (realMachine) Limits() string                       { return limit.Detect(nil).Means() }
 
 func (realMachine) Run(ctx context.Context, name string, args ...string) (string, error) {
 	var b bytes.Buffer

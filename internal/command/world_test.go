@@ -200,6 +200,7 @@ type fakeMachine struct {
 	programs map[string]string // name or path → path
 	broken   map[string]string // path → what it prints before it fails
 	docker   DockerState
+	limits   string
 	ran      *[]string
 	onRun    func(line string) error
 }
@@ -231,6 +232,8 @@ func (f fakeMachine) Stream(ctx context.Context, w io.Writer, name string, args 
 	_, _ = io.WriteString(w, out)
 	return err
 }
+
+func (f fakeMachine) Limits() string { return f.limits }
 
 func (f fakeMachine) Docker(context.Context, string, string) DockerState { return f.docker }
 

@@ -147,7 +147,22 @@ type Error struct {
 }
 
 func (e *Error) Error() string {
+	if e.Key == "" { // the file cannot be read at all
+		return fmt.Sprintf("settings %s: %s", e.Source, e.Problem)
+	}
 	return fmt.Sprintf("setting %s (%s): %s", e.Key, e.Source, e.Problem)
+}
+
+// Wrong is the error of one setting whose value another package refuses, with where that value stands.
+func Wrong(key, problem string, env func(string) string, flags map[string]string) error {
+	source := FileName
+	if env(environ(key)) != "" {
+		source = environ(key)
+	}
+	if _, ok := flags[key]; ok {
+		source = "flag"
+	}
+	return &Error{source, key, problem}
 }
 
 // Load reads the settings of a home: flag over environment over file over default. flags has dotted keys. All problems are
@@ -202,7 +217,13 @@ func readFile(path string) (map[string]string, error) {
 	}
 	var tree map[string]any
 	if err := toml.Unmarshal(b, &tree); err != nil {
-		return nil, fmt.Errorf("read settings %s: %w", path, err)
+		problem := strings.TrimPrefix(err.Error(), "toml: ")
+		var at *toml.DecodeError
+		if errors.As(err, &at) {
+			row, column := at.Position()
+			problem = fmt.Sprintf("line %d, column %d: %s", row, column, problem)
+		}
+		return nil, &Error{Source: path, Problem: problem}
 	}
 	out := map[string]string{}
 	if err := flatten("", tree, out); err != nil {

@@ -61,9 +61,13 @@ func TestSettingsReportEveryProblemByName(t *testing.T) {
 
 func TestSettingsBrokenFile(t *testing.T) {
 	t.Parallel()
-	for _, body := range []string{"[sandbox", "zone = 1979-05-27", "a = 1\na = 2"} {
-		if _, err := Load(homeWith(t, body), environment(), nil); err == nil {
-			t.Errorf("%q was accepted", body)
+	for body, where := range map[string]string{
+		"zone = \"UTC\"\n[sandbox": "line 2, column", "zone = 1979-05-27": "zone", "a = 1\na = 2": FileName,
+	} {
+		_, err := Load(homeWith(t, body), environment(), nil)
+		var one *Error
+		if !errors.As(err, &one) || !strings.Contains(err.Error(), where) {
+			t.Errorf("%q: %v; want an *Error that names %s", body, err, where)
 		}
 	}
 }

@@ -115,6 +115,12 @@ type allowed struct {
 
 type allowlist []allowed
 
+// CheckAllow says what is wrong with an allow list, before a session is opened with it.
+func CheckAllow(entries []string) error {
+	_, err := parseAllow(entries)
+	return err
+}
+
 // parseAllow reads entries: `host`, `host:port`, `*.suffix`, `*.suffix:port`, `1.2.3.4:port`, `[::1]:port`.
 func parseAllow(entries []string) (allowlist, error) {
 	var list allowlist
