@@ -49,6 +49,10 @@ func TestStatusAndStop(t *testing.T) {
 	w := newWorld(t)
 	w.want(w.run("status"), 6, "", "no host answers", w.home)
 	w.want(w.run("stop"), 6, "", "no host answers")
+	w.left = 2
+	w.want(w.run("stop", "--keep-sandboxes"), 6, "", "no host answers")
+	w.want(w.run("stop"), 0, "", "no host runs on "+w.home, "sandboxes: 2")
+	w.left = 0
 	w.start()
 	r := w.run("status")
 	for _, part := range []string{"running, process 42", w.home, "bubblewrap (no daemon)", "mock, no key", "cli connected"} {

@@ -15,6 +15,7 @@ import (
 	"nanoclaw/internal/config"
 	"nanoclaw/internal/control"
 	"nanoclaw/internal/egress"
+	"nanoclaw/internal/host"
 )
 
 // Deps is what the commands use of the machine. System gives the real ones.
@@ -24,6 +25,8 @@ type Deps struct {
 	Unsetenv func(string) error
 	// Serve runs a host until ctx ends and calls ready when it accepts work.
 	Serve func(ctx context.Context, s config.Settings, log *slog.Logger, ready func()) error
+	// StopLeft ends the sandboxes that a host which is gone has left running, and returns how many.
+	StopLeft func(ctx context.Context, s config.Settings, log *slog.Logger) (int, error)
 	// Spawn starts `nanoclaw serve` with args in the background, apart from this terminal, its output appended to logPath.
 	// The channel gets how it ended, should it end.
 	Spawn func(args, env []string, logPath string) (<-chan error, error)
@@ -36,7 +39,7 @@ type Deps struct {
 func System() Deps {
 	return Deps{
 		Getenv: os.Getenv, Environ: os.Environ, Unsetenv: os.Unsetenv,
-		Serve: serveHost, Spawn: spawn, Terminal: isTerminal, Machine: realMachine{},
+		Serve: serveHost, StopLeft: host.StopLeft, Spawn: spawn, Terminal: isTerminal, Machine: realMachine{},
 	}
 }
 

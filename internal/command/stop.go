@@ -4,11 +4,13 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"log/slog"
 	"time"
 
 	"github.com/spf13/cobra"
 
 	"nanoclaw/internal/control"
+	"nanoclaw/internal/obs"
 	"nanoclaw/internal/store"
 )
 
@@ -19,7 +21,7 @@ func (a *app) stopCommand() *cobra.Command {
 		Use:   "stop",
 		Short: "Stop the host and its sandboxes",
 		Long: `stop ends the host and every sandbox and returns when the host has ended. With --keep-sandboxes agents go on working
-and the next host finds them again, as after SIGTERM to serve.`,
+and the next host finds them again, as after SIGTERM to serve. If no host runs, sandboxes that one left are ended.`,
 		Args: noArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error { return a.stop(cmd.Context(), !keep, timeout) },
 	}
@@ -38,6 +40,9 @@ func (a *app) stop(parent context.Context, sandboxes bool, timeout time.Duration
 	c := control.NewClient(home)
 	defer c.Close()
 	st, err := c.Stop(ctx, sandboxes)
+	if control.IsCode(err, control.CodeUnreachable) && sandboxes {
+		return a.stopLeft(ctx, home, err)
+	}
 	if err != nil {
 		return err
 	}
@@ -59,4 +64,24 @@ func (a *app) stop(parent context.Context, sandboxes bool, timeout time.Duration
 			return &exitError{exitTimeout, fmt.Errorf("the host (process %d) still runs after %v; see its log", st.PID, timeout)}
 		}
 	}
+}
+
+// stopLeft ends the sandboxes of a host that is gone. Where nothing runs at all, that is the error.
+func (a *app) stopLeft(ctx context.Context, home string, unreachable error) error {
+	if _, held := store.LockOwner(home); held {
+		return unreachable
+	}
+	s, err := a.settings()
+	if err != nil {
+		return err
+	}
+	n, err := a.StopLeft(ctx, s, obs.Logger(a.err, slog.LevelWarn, false))
+	if err != nil {
+		return fmt.Errorf("no host runs on %s; end the sandboxes that it left: %w", home, err)
+	}
+	if n == 0 {
+		return unreachable
+	}
+	fmt.Fprintf(a.err, "no host runs on %s; ended what it had left running (sandboxes: %d)\n", home, n)
+	return nil
 }

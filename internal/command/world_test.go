@@ -43,6 +43,7 @@ type world struct {
 
 	machine  fakeMachine
 	serveErr error // of Serve
+	left     int   // sandboxes of a host that is gone
 
 	mu        sync.Mutex
 	spawned   [][]string
@@ -258,6 +259,7 @@ func (w *world) deps() Deps {
 			ready()
 			return w.serveErr
 		},
+		StopLeft: func(context.Context, config.Settings, *slog.Logger) (int, error) { return w.left, nil },
 		Spawn: func(args, env []string, logPath string) (<-chan error, error) {
 			w.mu.Lock()
 			w.spawned, w.spawnEnv = append(w.spawned, args), env

@@ -49,7 +49,8 @@ type Host struct {
 	delivery *delivery.Service
 	sessions *session.Manager
 	runtime  sandbox.Runtime
-	why      string        // why this runtime
+	why      string // why this runtime
+	install  string
 	claude   func() string // looks for the claude CLI
 	stop     context.CancelFunc
 	ending   sync.Once
@@ -109,6 +110,7 @@ func (h *Host) build(ctx context.Context) error {
 	}
 	h.log.Info("sandbox chosen", "runtime", h.runtime.Name(), "why", h.why, "limits", h.runtime.Limits())
 	h.claude = func() string { return claudeProgram(s) }
+	h.install = install
 	h.terminal, h.adapters = adapters()
 	if h.runtime.Name() == sandbox.Process {
 		for _, a := range h.adapters {
@@ -180,6 +182,9 @@ func (h *Host) serve(ctx context.Context) error {
 	var running sync.WaitGroup
 	running.Go(func() { supervise(ctx, h.adapters, desks) })
 	err = h.delivery.Start(late)
+	if err == nil {
+		err = h.endForeign(ctx)
+	}
 	if err == nil {
 		err = h.sessions.Start(ctx)
 	}
