@@ -18,6 +18,7 @@ type item struct {
 	marked    bool
 	reactions []string
 	state     string // of a person's message: empty, sending, or how it ended
+	stopped   bool   // a stop came while it was open
 	reason    string
 
 	width int // lines were made for this width; 0: must be made
@@ -58,6 +59,10 @@ func (it *item) render(width int, agent string, st styles) []string {
 	}
 	switch it.author {
 	case control.AuthorUser:
+		if it.isStop() {
+			body(&st.dim, "── stop ──")
+			break
+		}
 		head := st.you.Render("you")
 		if it.state == stateSending {
 			head += st.dim.Render(" · sending")
@@ -93,8 +98,19 @@ func (it *item) render(width int, agent string, st styles) []string {
 		}
 		body(&st.bad, text)
 	case control.StateSilent:
-		body(&st.dim, "(no answer, on purpose)")
+		switch {
+		case it.isStop():
+		case it.stopped:
+			body(&st.dim, "(stopped)")
+		default:
+			body(&st.dim, "(no answer, on purpose)")
+		}
 	}
 	it.width, it.lines = width, append(out, "")
 	return it.lines
+}
+
+// isStop: the person asked to end the turn. It is no part of the conversation.
+func (it *item) isStop() bool {
+	return it.author == control.AuthorUser && strings.TrimSpace(it.text) == StopText
 }

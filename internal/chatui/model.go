@@ -2,6 +2,7 @@ package chatui
 
 import (
 	"fmt"
+	"slices"
 	"strings"
 	"time"
 
@@ -38,6 +39,9 @@ type (
 
 // maxInput is the most rows the input grows to.
 const maxInput = 8
+
+// lookBack is how many of the newest items may hold the notice of a failure that is reported now.
+const lookBack = 8
 
 // StopText is what Ctrl-C sends while a turn runs.
 const StopText = "/stop"
@@ -208,7 +212,7 @@ func (m *Model) send(text string) {
 	it := &item{id: s.ID, author: control.AuthorUser, text: Plain(text), state: stateSending}
 	m.byID[control.AuthorUser+s.ID] = it
 	m.add(it)
-	m.open[s.ID] = true
+	m.opened(it)
 	m.refresh(true)
 	m.cfg.Send(s)
 }
@@ -271,6 +275,9 @@ func (m *Model) take(e control.Event) {
 		}
 		if it := m.byID[control.AuthorUser+e.Target]; it != nil {
 			it.state, it.reason, it.width = e.State, Plain(e.Reason), 0
+			if m.told(it.reason) {
+				it.reason = ""
+			}
 		}
 	}
 	if !m.busy() {
@@ -279,18 +286,45 @@ func (m *Model) take(e control.Event) {
 }
 
 func (m *Model) message(e control.Event) {
-	if e.Author == control.AuthorUser {
-		m.open[e.ID] = true
-	}
 	if it := m.byID[e.Author+e.ID]; it != nil { // our own, sent from here
 		if it.state == stateSending {
 			it.state, it.width = "", 0
+		}
+		if e.Author == control.AuthorUser {
+			m.open[e.ID] = true
 		}
 		return
 	}
 	it := &item{id: e.ID, author: e.Author, text: Plain(e.Text), notice: e.Notice, marked: e.Marked}
 	m.byID[e.Author+e.ID] = it
 	m.add(it)
+	switch {
+	case e.Author == control.AuthorUser:
+		m.opened(it)
+	case it.notice:
+		for _, before := range m.items[max(0, len(m.items)-lookBack):] {
+			if before.reason == it.text {
+				before.reason, before.width = "", 0
+			}
+		}
+	}
+}
+
+// opened notes a message without an end; a stop is for all that were open before it.
+func (m *Model) opened(it *item) {
+	if it.isStop() {
+		for open := range m.open {
+			if before := m.byID[control.AuthorUser+open]; before != nil {
+				before.stopped = true
+			}
+		}
+	}
+	m.open[it.id] = true
+}
+
+// told reports whether the agent's own words say already why a message ended as it did.
+func (m *Model) told(reason string) bool {
+	return slices.ContainsFunc(m.items[max(0, len(m.items)-lookBack):], func(it *item) bool { return it.notice && it.text == reason })
 }
 
 func (m *Model) add(it *item) { m.items = append(m.items, it) }
@@ -334,7 +368,7 @@ func (m *Model) Status() string {
 	var parts []string
 	switch {
 	case m.lost != "":
-		parts = append(parts, "the host is away, connecting again…")
+		parts = append(parts, "the host is away, connecting again · nanoclaw serve starts it")
 	case m.stopping:
 		parts = append(parts, "stopping · Ctrl-C again leaves")
 	case m.work.Working:

@@ -2,6 +2,8 @@ package chatui
 
 import (
 	"errors"
+	"fmt"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -153,6 +155,25 @@ func TestEndsOfMessages(t *testing.T) {
 		d.event(control.Event{Kind: control.EventSettled, Target: id, State: c.state, Reason: c.reason})
 		d.shows(c.want, "ready")
 	}
+	for i, noticeFirst := range []bool{true, false} { // a failure that the agent tells itself is told once
+		d.typed("z")
+		d.enter()
+		id, text := d.said[len(d.said)-1].ID, fmt.Sprintf("I could not %d.", i)
+		d.event(control.Event{Kind: control.EventMessage, Author: control.AuthorUser, ID: id, Text: "z"})
+		events := []control.Event{
+			{Kind: control.EventMessage, Author: control.AuthorAgent, ID: text, Text: text, Notice: true},
+			{Kind: control.EventSettled, Target: id, State: control.StateFailed, Reason: text},
+		}
+		if !noticeFirst {
+			slices.Reverse(events)
+		}
+		for _, e := range events {
+			d.event(e)
+		}
+		if n := strings.Count(d.screen(), text); n != 1 {
+			t.Errorf("the reason is shown %d times:\n%s", n, d.screen())
+		}
+	}
 	d.typed("y")
 	d.enter()
 	d.do(SentMsg{ID: d.said[len(d.said)-1].ID, Err: errors.New("too large")})
@@ -171,13 +192,16 @@ func TestCtrlCStopsTheTurnFirstAndTheProgramSecond(t *testing.T) {
 	if last := d.said[len(d.said)-1]; last.Text != StopText {
 		t.Fatalf("the first Ctrl-C sent %+v", last)
 	}
-	d.shows("stopping · Ctrl-C again leaves")
+	d.shows("stopping · Ctrl-C again leaves", "── stop ──")
 	for _, s := range d.said {
 		d.event(control.Event{Kind: control.EventMessage, Author: control.AuthorUser, ID: s.ID, Text: s.Text})
 		d.event(control.Event{Kind: control.EventSettled, Target: s.ID, State: control.StateSilent})
 	}
 	d.event(control.Event{Kind: control.EventWorking, Work: &control.Work{}})
-	d.shows("ready")
+	d.shows("ready", "(stopped)")
+	if screen := d.screen(); strings.Contains(screen, StopText) || strings.Contains(screen, "on purpose") {
+		t.Errorf("a stop looks like a message:\n%s", screen)
+	}
 	n := len(d.said)
 	if !d.ctrl('c') || len(d.said) != n {
 		t.Error("Ctrl-C with nothing running did not just leave")
