@@ -183,6 +183,9 @@ func TestMailboxPutRefusesTheWholeCall(t *testing.T) {
 		`{"content":{},"after_incarnation":1.5}`: "after_incarnation: ",
 		`{"content":{},"seq":2}`:                 "seq: ",
 		`{"content":{},"colour":"red"}`:          "colour: no such column",
+		`{"content":{},"channel_type":"x"}`:      "platform_id: missing",
+		`{"content":{},"platform_id":"x"}`:       "channel_type: missing",
+		`{"content":{},"thread_id":"x"}`:         "thread_id: needs",
 		`{"content":{"text":"` + strings.Repeat("x", mailbox.MaxContent) + `"}}`: "content: ",
 		`{"content":{"text":"` + strings.Repeat("x", maxLine) + `"}}`:            "row: longer than",
 	} {

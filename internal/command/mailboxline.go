@@ -80,6 +80,16 @@ func parseRow(line []byte) (mailbox.InRow, error) {
 			return row, err
 		}
 	}
+	// Half an address is nobody's, and would not be filled from the routing either.
+	switch {
+	case row.Kind != mailbox.KindChat:
+	case row.ChannelType != "" && row.PlatformID == "":
+		return row, refuse("platform_id", "missing beside channel_type")
+	case row.ChannelType == "" && row.PlatformID != "":
+		return row, refuse("channel_type", "missing beside platform_id")
+	case row.ChannelType == "" && row.ThreadID != "":
+		return row, refuse("thread_id", "needs channel_type and platform_id")
+	}
 	return row, row.Validate()
 }
 

@@ -64,6 +64,9 @@ func pathsOf(root, configFile string) (paths, error) {
 		if err != nil {
 			return p, fmt.Errorf("find folder: %w", err)
 		}
+		if _, err := os.Stat(abs); err != nil {
+			return p, fmt.Errorf("find the session's folder: %w", err)
+		}
 		p.root = abs
 		p.host = filepath.Join(abs, "run")
 		p.sockets = p.host

@@ -145,6 +145,7 @@ func TestBadStarts(t *testing.T) {
 		{"no settings", []string{"--config", filepath.Join(r.dir, "nosuch.json")}, ExitFatal, "nosuch.json"},
 		{"broken settings", []string{"--config", write("b.json", `{`)}, ExitFatal, "b.json"},
 		{"no mailbox", []string{"--root", t.TempDir(), "--config", write("c.json", `{"provider":"mock"}`)}, ExitFatal, "mailbox does not exist"},
+		{"no folder", []string{"--root", filepath.Join(r.dir, "nosuch"), "--once"}, ExitFatal, "find the session's folder: stat " + r.dir},
 		{"unknown flag", []string{"--frob"}, ExitUsage, "--once"},
 		{"stray argument", []string{"now"}, ExitUsage, "unexpected argument"},
 		{"claude without a program", []string{"--config", write("d.json", `{"provider":"claude","programs":{"claude":"no-such-claude"}}`)}, ExitFatal, "claude CLI"},
