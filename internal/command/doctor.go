@@ -84,10 +84,9 @@ func (a *app) doctor(ctx context.Context) ([]check, error) {
 	}
 	s, settingsErr := a.load(home)
 	if settingsErr != nil {
-		if s, err = config.Load(filepath.Join(home, "no-settings"), func(string) string { return "" }, nil); err != nil {
+		if s, err = config.Defaults(home); err != nil {
 			return nil, fmt.Errorf("load default settings: %w", err)
 		}
-		s.Home = home
 	}
 	c := control.NewClient(home)
 	defer c.Close()

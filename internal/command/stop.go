@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"io/fs"
 	"log/slog"
 	"time"
 
@@ -72,6 +73,9 @@ func (a *app) stopLeft(ctx context.Context, home string, unreachable error) erro
 		return unreachable
 	}
 	s, err := a.settings()
+	if errors.Is(err, fs.ErrPermission) {
+		return unreachable // which says whose home it is
+	}
 	if err != nil {
 		return err
 	}

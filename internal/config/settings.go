@@ -207,6 +207,17 @@ func Load(home string, env func(string) string, flags map[string]string) (Settin
 	return s, nil
 }
 
+// Defaults are the settings of a home without file, environment and flags.
+func Defaults(home string) (Settings, error) {
+	s := Settings{Home: home}
+	for _, o := range options() {
+		if err := o.set(&s, o.value); err != nil {
+			return s, &Error{"default", o.key, fmt.Sprintf("%q %v", o.value, err)}
+		}
+	}
+	return s, nil
+}
+
 func readFile(path string) (map[string]string, error) {
 	b, err := os.ReadFile(path)
 	if errors.Is(err, fs.ErrNotExist) {

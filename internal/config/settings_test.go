@@ -4,6 +4,7 @@ import (
 	"errors"
 	"os"
 	"path/filepath"
+	"reflect"
 	"strings"
 	"testing"
 	"time"
@@ -56,6 +57,18 @@ func TestSettingsReportEveryProblemByName(t *testing.T) {
 	var one *Error
 	if !errors.As(err, &one) {
 		t.Error("the error is not an *Error")
+	}
+}
+
+func TestDefaultsAreWhatAnEmptyHomeHas(t *testing.T) {
+	t.Parallel()
+	home := t.TempDir()
+	want, err := Load(home, environment(), nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if got, err := Defaults(home); err != nil || !reflect.DeepEqual(got, want) {
+		t.Errorf("%+v, %v; want %+v", got, err, want)
 	}
 }
 

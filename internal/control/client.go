@@ -7,6 +7,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"io/fs"
 	"net"
 	"net/http"
 	"net/url"
@@ -150,6 +151,9 @@ func (c *Client) broken(ctx context.Context, err error) *Error {
 		return &Error{Code: CodeTimeout, Message: "the host did not answer in time", Err: err}
 	case cause != nil:
 		return &Error{Code: CodeCancelled, Message: "cancelled", Err: err}
+	}
+	if errors.Is(err, fs.ErrPermission) {
+		return &Error{Code: CodeUnreachable, Message: c.home + " is the home of another user", Hint: "run as that user, or choose another home with --home or NANOCLAW_HOME", Err: err}
 	}
 	return &Error{Code: CodeUnreachable, Message: "no host answers for " + c.home, Hint: "start it with: nanoclaw serve", Err: err}
 }

@@ -2,7 +2,9 @@ package control
 
 import (
 	"encoding/json"
+	"fmt"
 	"strings"
+	"syscall"
 	"testing"
 	"time"
 )
@@ -19,6 +21,18 @@ func TestConversationID(t *testing.T) {
 	for _, in := range []string{"cli:", ".x", "a/b", "a:b", "ä", "a b", "x\x00", strings.Repeat("x", 65), "telegram:1"} {
 		if got, err := ConversationID(in); !IsCode(err, CodeInvalid) {
 			t.Errorf("ConversationID(%q) = %q, %v, want it refused", in, got, err)
+		}
+	}
+}
+
+func TestUnreachableSaysWhatToDo(t *testing.T) {
+	t.Parallel()
+	c := NewClient(t.TempDir())
+	defer c.Close()
+	for cause, want := range map[error]string{syscall.ENOENT: "nanoclaw serve", syscall.ECONNREFUSED: "nanoclaw serve", syscall.EACCES: "--home"} {
+		err := c.broken(t.Context(), fmt.Errorf("dial: %w", cause))
+		if !Temporary(err) || !strings.Contains(err.Error(), want) {
+			t.Errorf("%v: %v; want %s in it", cause, err, want)
 		}
 	}
 }
