@@ -68,6 +68,7 @@ type actor struct {
 	again    bool // the outbox could not be taken over; show tries again
 	idle     *time.Timer
 	outage   outage
+	work     channel.Work // as last shown
 	side     sync.WaitGroup
 }
 
@@ -280,7 +281,9 @@ func (a *actor) look(ctx context.Context) {
 	case Running:
 		a.bell.Ring()
 		a.idle.Reset(a.m.opt.IdleStop)
-		a.working(ctx, channel.Work{Working: true, Since: a.m.opt.Now()})
+		if !a.work.Working {
+			a.working(ctx, channel.Work{Working: true, Since: a.m.opt.Now()})
+		}
 	case Absent:
 		if a.outage.waiting {
 			return
@@ -360,7 +363,12 @@ func (a *actor) arm() {
 	}
 }
 
+// working tells the channel what the agent does. Since is the begin of the work, whatever happens in it.
 func (a *actor) working(ctx context.Context, w channel.Work) {
+	if a.work.Working && w.Working {
+		w.Since = a.work.Since
+	}
+	a.work = w
 	if a.m.opt.Working == nil || a.s.MessagingGroupID == "" {
 		return
 	}

@@ -9,7 +9,9 @@ import (
 
 	"nanoclaw/internal/channel"
 	"nanoclaw/internal/mailbox"
+	"nanoclaw/internal/obs"
 	"nanoclaw/internal/sandbox"
+	"nanoclaw/internal/store"
 )
 
 // A message starts a sandbox, is answered, and later everything is given back (P8).
@@ -174,6 +176,28 @@ func TestOutage(t *testing.T) {
 				}
 			})
 		})
+	}
+}
+
+// The time shown is that of the whole work: neither a tool nor a follow-up begins it anew.
+func TestWorkIsShownFromItsBegin(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t, good)
+	var shown []channel.Work
+	m := New(Options{Store: w.st, Log: obs.Discard(), Working: func(_ context.Context, _ store.Destination, v channel.Work) { shown = append(shown, v) }})
+	a := newActor(m, w.session.ID, &w.session)
+	begin := time.Now()
+	for i, tool := range []string{"", "Bash", ""} {
+		a.working(t.Context(), channel.Work{Working: true, Tool: tool, Since: begin.Add(time.Duration(i) * time.Minute)})
+		if got := shown[i]; !got.Since.Equal(begin) || got.Tool != tool {
+			t.Errorf("step %d shows %+v, want it since %v", i, got, begin)
+		}
+	}
+	a.working(t.Context(), channel.Work{})
+	next := begin.Add(time.Hour)
+	a.working(t.Context(), channel.Work{Working: true, Since: next})
+	if got := shown[len(shown)-1]; !got.Since.Equal(next) {
+		t.Errorf("the next work shows %+v, want it since %v", got, next)
 	}
 }
 
