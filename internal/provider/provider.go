@@ -24,12 +24,35 @@ type Provider interface {
 
 // Caps is what a provider can do.
 type Caps struct {
-	NativeCommands bool // a prompt that is a slash command is run by the provider
-	MidTurnText    bool // every finished text is emitted as Text before the Result; a Result's text only repeats the last one
-	MidTurnInput   bool // Push may be taken inside the running turn
-	Receipts       bool // Taken events name the pushed input when the model has got it
-	Transcript     bool // keeps its own transcript
-	ToolEvents     bool // emits ToolStart and ToolEnd
+	Commands     []string // slash commands that it runs itself when one is an Input, each `/word`; their output is the Result's text
+	MidTurnText  bool     // every finished text is emitted as Text before the Result; a Result's text only repeats the last one
+	MidTurnInput bool     // Push may be taken inside the running turn
+	Receipts     bool     // Taken events name the pushed input when the model has got it
+	Transcript   bool     // keeps its own transcript
+	ToolEvents   bool     // emits ToolStart and ToolEnd
+	Attachments  bool     // shows Input.Attachments to the model; else it only sees them named in the text
+}
+
+// Optional abilities of a Provider, found by assertion; without one the runner does without it.
+type (
+	// Rotator keeps conversations from growing for ever. It is asked between turns, never during one.
+	Rotator interface {
+		// Rotate says in plain words why a continuation must not be resumed any more, after it has archived and moved aside what it
+		// stands for; "" means keep it. It may take seconds.
+		Rotate(ctx context.Context, continuation, cwd string) (reason string, err error)
+	}
+	// Observer is told of every exchange that has ended, for providers that keep no transcript of their own.
+	Observer interface {
+		ExchangeDone(ctx context.Context, e Exchange) error
+	}
+)
+
+// Exchange is a prompt and what came of it.
+type Exchange struct {
+	Prompt       string // of the people, never a nudge
+	Result       string
+	Continuation string
+	Status       string // completed, undelivered, fallback, error
 }
 
 // QueryInput starts a query.
@@ -37,14 +60,25 @@ type QueryInput struct {
 	Input        Input
 	Continuation string // "" starts a new conversation
 	Cwd          string
-	Instructions string // appended to the provider's own system prompt; the current text also counts on resume
+	Dirs         []string // further folders that the model may work in
+	Instructions string   // appended to the provider's own system prompt; the current text also counts on resume
 	MCP          []MCPServer
 }
 
 // Input is one prompt.
 type Input struct {
 	ID   string // unique in the query; named by Taken
-	Text string
+	Text string // for one of Caps.Commands the command with its arguments, alone
+	// Attachments are the files of the messages in Text. They are named there too.
+	Attachments []Attachment
+}
+
+// Attachment is a file that came with a message. Path or URL is set.
+type Attachment struct {
+	Name     string
+	MimeType string
+	Path     string // absolute, readable here
+	URL      string
 }
 
 // MCPServer is a server the model may call. Exactly one of URL and Command is set.
@@ -55,7 +89,10 @@ type MCPServer struct {
 	Command    string            // stdio
 	Args       []string
 	Env        map[string]string
-	AlwaysLoad bool // its tools are in the prompt from the first turn
+	Cwd        string   // with Command; empty: the agent's folder
+	Only       []string // tools of it that the model may call; empty: all
+	Without    []string // tools of it that the model may not call
+	AlwaysLoad bool     // its tools are in the prompt from the first turn
 }
 
 // Query is a running conversation. Its methods may be called from any goroutine.

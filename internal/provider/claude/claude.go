@@ -106,7 +106,7 @@ func (p *Provider) Name() string { return Name }
 // Caps of the CLI. Taken comes for every input, also for one that opens a turn of its own: it then stands between the
 // result before and the result that answers it.
 func (p *Provider) Caps() provider.Caps {
-	return provider.Caps{NativeCommands: true, MidTurnText: true, MidTurnInput: true, Receipts: true, Transcript: true, ToolEvents: true}
+	return provider.Caps{MidTurnText: true, MidTurnInput: true, Receipts: true, Transcript: true, ToolEvents: true}
 }
 
 // IsSessionInvalid is true only for the CLI's own word that the conversation does not exist, and for a continuation that

@@ -10,9 +10,74 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"io"
 	"slices"
 	"strings"
+	"time"
+
+	"nanoclaw/internal/control"
 )
+
+// Session is what the tools do to the session. Its methods may be called from any goroutine. Each returns when its effect is
+// durable; only Ask and Admin wait for somebody. A method that wrote nothing returns an error whose text is for the model.
+type Session interface {
+	// Send writes a message to a named destination. An unknown name is an *UnknownDestination.
+	Send(ctx context.Context, m Message) (Sent, error)
+	// Change edits or reacts to a message.
+	Change(ctx context.Context, c Change) (Sent, error)
+	// Ask puts a question to the chat of the session and waits for the value of the chosen option: until the answer, the timeout,
+	// the end of the turn or of ctx.
+	Ask(ctx context.Context, q Question) (answer string, err error)
+	// Show sends a card.
+	Show(ctx context.Context, c Card) (Sent, error)
+	// Request hands an act over to the host, which decides about it; action is a content with the field "action". It returns
+	// the id of the request; the outcome arrives later as a message.
+	Request(ctx context.Context, action json.RawMessage) (id string, err error)
+	// Admin has the host run a command of ncl and waits for its answer, at most 30 s.
+	Admin(ctx context.Context, command string, args map[string]json.RawMessage) (control.Frame, error)
+}
+
+// Message is a text with files; one of the two may be empty.
+type Message struct {
+	To    string // name of a destination
+	Text  string
+	Files []File
+}
+
+// File of a message. Name is a plain file name. Open is called once; what it returns is read to at most Size bytes.
+type File struct {
+	Name string
+	Size int64
+	Open func() (io.ReadCloser, error)
+}
+
+// Change of a message that was sent before. Either Text (an edit) or Emoji (a reaction) is set.
+type Change struct {
+	Message int64 // the number by which the model knows it
+	Text    string
+	Emoji   string
+}
+
+// Question with two or more options.
+type Question struct {
+	Title, Text string
+	Options     []Option
+	Timeout     time.Duration
+}
+
+// Option of a question. SelectedLabel is shown once it was chosen; Value is what Ask returns.
+type Option struct {
+	Label         string `json:"label"`
+	SelectedLabel string `json:"selectedLabel"`
+	Value         string `json:"value"`
+}
+
+// Card is a formatted message. Fallback is its text for chats that show no cards.
+type Card struct {
+	To       string // name of a destination; empty: the chat of the session
+	Card     json.RawMessage
+	Fallback string
+}
 
 // Outbox is what the tools do to the session. Its methods may be called from any goroutine and block until the effect is
 // durable.
