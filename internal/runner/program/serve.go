@@ -57,7 +57,7 @@ func serve(ctx context.Context, p paths, once bool, log *slog.Logger) (err error
 	defer cancel()
 	bell := sqlite.DialBell(side, p.host, c.Incarnation, log)
 	defer func() { err = errors.Join(err, bell.Close()) }()
-	set := tool.New(outbox{s})
+	set := tool.New(tool.Options{Session: toolSession{s}, Cwd: p.agent, Roots: []string{filepath.Join(p.files, "inbox"), os.TempDir()}})
 	s.tools = tool.NewServer(set, log)
 	defer func() { err = errors.Join(err, s.tools.Close()) }()
 	defer cancel()
@@ -90,13 +90,6 @@ func serve(ctx context.Context, p paths, once bool, log *slog.Logger) (err error
 	err = s.loop.Run(ctx)
 	log.Info("runner ended")
 	return err
-}
-
-// outbox is the loop, which is made after the tools.
-type outbox struct{ s *session }
-
-func (o outbox) Send(ctx context.Context, to, text string) (tool.Sent, error) {
-	return o.s.loop.Send(ctx, to, text)
 }
 
 // servers are the tool servers of a query: our own first, then those of the agent's settings.

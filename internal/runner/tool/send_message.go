@@ -27,7 +27,7 @@ type sendMessageArgs struct {
 	Text string `json:"text"`
 }
 
-func sendMessage(out Outbox) Tool {
+func sendMessage(s Session) Tool {
 	return Tool{
 		Name: "send_message", Description: strings.TrimSpace(sendMessageText), Schema: json.RawMessage(sendMessageSchema),
 		Call: func(ctx context.Context, raw json.RawMessage) (string, error) {
@@ -45,7 +45,7 @@ func sendMessage(out Outbox) Tool {
 			if text == "" {
 				return "", errors.New("`text` is required, and must hold more than internal notes; nothing was sent")
 			}
-			sent, err := out.Send(ctx, args.To, text)
+			sent, err := s.Send(ctx, Message{To: args.To, Text: text})
 			if err != nil {
 				return "", err
 			}

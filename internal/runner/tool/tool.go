@@ -79,13 +79,6 @@ type Card struct {
 	Fallback string
 }
 
-// Outbox is what the tools do to the session. Its methods may be called from any goroutine and block until the effect is
-// durable.
-type Outbox interface {
-	// Send writes a message to a named destination. An unknown name is an *UnknownDestination.
-	Send(ctx context.Context, to, text string) (Sent, error)
-}
-
 // Sent is a message that was written.
 type Sent struct {
 	To  string // the destination's name
@@ -117,8 +110,22 @@ type Tool struct {
 // Set is the tools of a session.
 type Set struct{ tools []Tool }
 
-// New returns the built-in tools over out.
-func New(out Outbox) *Set { return &Set{tools: []Tool{sendMessage(out)}} }
+// Options of New.
+type Options struct {
+	Session Session
+	// Cwd is the agent's folder: relative paths of files start there.
+	Cwd string
+	// Roots are the other folders that files may be sent from.
+	Roots []string
+	// MaxFile is the size of the largest file that may be sent, in bytes; 0 means DefaultMaxFile.
+	MaxFile int64
+}
+
+// DefaultMaxFile is 100 MiB.
+const DefaultMaxFile = 100 << 20
+
+// New returns the built-in tools.
+func New(opt Options) *Set { return &Set{tools: []Tool{sendMessage(opt.Session)}} }
 
 // Tools in the order in which they are listed.
 func (s *Set) Tools() []Tool { return slices.Clone(s.tools) }

@@ -25,25 +25,26 @@ func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 
 const patience = 20 * time.Second
 
-// box is an outbox that knows one name.
+// box is a session that knows one name.
 type box struct {
+	Session
 	mu    sync.Mutex
 	texts []string
 	block bool
 }
 
-func (b *box) Send(ctx context.Context, to, text string) (Sent, error) {
+func (b *box) Send(ctx context.Context, m Message) (Sent, error) {
 	if b.block {
 		<-ctx.Done()
 		return Sent{}, ctx.Err()
 	}
-	if to != "me" {
-		return Sent{}, &UnknownDestination{Name: to, Known: []string{"me"}}
+	if m.To != "me" {
+		return Sent{}, &UnknownDestination{Name: m.To, Known: []string{"me"}}
 	}
 	b.mu.Lock()
 	defer b.mu.Unlock()
-	b.texts = append(b.texts, text)
-	return Sent{To: to, Seq: int64(2*len(b.texts) + 1)}, nil
+	b.texts = append(b.texts, m.Text)
+	return Sent{To: m.To, Seq: int64(2*len(b.texts) + 1)}, nil
 }
 
 func (b *box) sent() []string {
@@ -78,7 +79,7 @@ func TestSendMessage(t *testing.T) {
 		t.Run(tt.name, func(t *testing.T) {
 			t.Parallel()
 			b := &box{}
-			got, err := New(b).Call(t.Context(), "send_message", json.RawMessage(tt.args))
+			got, err := New(Options{Session: b}).Call(t.Context(), "send_message", json.RawMessage(tt.args))
 			if tt.fails != "" {
 				if err == nil || !strings.Contains(err.Error(), tt.fails) {
 					t.Errorf("error %v, want %q", err, tt.fails)
@@ -95,7 +96,7 @@ func TestSendMessage(t *testing.T) {
 
 func TestUnknownTool(t *testing.T) {
 	t.Parallel()
-	_, err := New(&box{}).Call(t.Context(), "nosuch", nil)
+	_, err := New(Options{Session: &box{}}).Call(t.Context(), "nosuch", nil)
 	if !errors.Is(err, ErrUnknownTool) || !strings.Contains(err.Error(), "send_message") {
 		t.Fatal(err)
 	}
@@ -104,7 +105,7 @@ func TestUnknownTool(t *testing.T) {
 // What is advertised is what is enforced.
 func TestSchemaIsThatOfTheArguments(t *testing.T) {
 	t.Parallel()
-	for _, tool := range New(&box{}).Tools() {
+	for _, tool := range New(Options{Session: &box{}}).Tools() {
 		var s struct {
 			Type       string
 			Properties map[string]struct{ Type, Description string }
@@ -190,7 +191,7 @@ func talk(t *testing.T, s *mcp.ClientSession, b *box) {
 func TestOverHTTP(t *testing.T) {
 	t.Parallel()
 	b := &box{}
-	s := NewServer(New(b), nil)
+	s := NewServer(New(Options{Session: b}), nil)
 	url, token, err := s.URL(t.Context())
 	if err != nil {
 		t.Fatal(err)
@@ -242,7 +243,7 @@ func TestOverHTTP(t *testing.T) {
 func TestCancelledCall(t *testing.T) {
 	t.Parallel()
 	b := &box{block: true}
-	s := NewServer(New(b), nil)
+	s := NewServer(New(Options{Session: b}), nil)
 	url, token, err := s.URL(t.Context())
 	if err != nil {
 		t.Fatal(err)
@@ -274,7 +275,7 @@ func TestOverStdio(t *testing.T) {
 	t.Parallel()
 	b, dir := &box{}, t.TempDir()
 	ctx, cancel := context.WithCancel(t.Context())
-	s := NewServer(New(b), nil)
+	s := NewServer(New(Options{Session: b}), nil)
 	if err := s.Listen(ctx, dir); err != nil {
 		t.Fatal(err)
 	}
@@ -319,7 +320,7 @@ func TestStdioAnswersWhatWasAskedBeforeTheEnd(t *testing.T) {
 	t.Parallel()
 	b, dir := &box{}, t.TempDir()
 	ctx, cancel := context.WithCancel(t.Context())
-	s := NewServer(New(b), nil)
+	s := NewServer(New(Options{Session: b}), nil)
 	if err := s.Listen(ctx, dir); err != nil {
 		t.Fatal(err)
 	}
@@ -344,7 +345,7 @@ func TestConnectionThatSaysNothingUseful(t *testing.T) {
 	t.Parallel()
 	dir := t.TempDir()
 	ctx, cancel := context.WithCancel(t.Context())
-	s := NewServer(New(&box{}), nil)
+	s := NewServer(New(Options{Session: &box{}}), nil)
 	if err := s.Listen(ctx, dir); err != nil {
 		t.Fatal(err)
 	}
