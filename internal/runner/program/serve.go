@@ -15,6 +15,8 @@ import (
 	"nanoclaw/internal/obs"
 	"nanoclaw/internal/provider"
 	"nanoclaw/internal/runner"
+	"nanoclaw/internal/runner/door"
+	"nanoclaw/internal/runner/ncl"
 	"nanoclaw/internal/runner/prompt"
 	"nanoclaw/internal/runner/relay"
 	"nanoclaw/internal/runner/tool"
@@ -109,8 +111,10 @@ func (s *session) servers(ctx context.Context) ([]provider.MCPServer, error) {
 func (s *session) openDoors() {
 	if err := os.MkdirAll(s.sockets, 0o700); err != nil {
 		s.log.Warn("the runner's socket cannot be opened", obs.Error(err))
-	} else if err := s.tools.Listen(s.ctx, s.sockets); err != nil {
+	} else if opened, err := door.Listen(s.ctx, s.sockets, s.log, s.tools.Handler(), ncl.Handler(toolSession{s}.Admin)); err != nil {
 		s.log.Warn("the runner's socket cannot be opened", obs.Error(err))
+	} else {
+		s.side.Go(opened.Wait)
 	}
 	if _, err := os.Stat(filepath.Join(s.host, "egress.sock")); err == nil {
 		if _, err := s.wayOut(); err != nil {

@@ -25,7 +25,7 @@ const (
 	headerTimeout = 10 * time.Second
 )
 
-// Server serves a Set. Nothing runs before the first call of URL or Listen.
+// Server serves a Set. Nothing runs before the first call of URL.
 type Server struct {
 	set *Set
 	log *slog.Logger

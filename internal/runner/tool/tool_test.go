@@ -18,7 +18,8 @@ import (
 	"github.com/modelcontextprotocol/go-sdk/mcp"
 	"go.uber.org/goleak"
 
-	"nanoclaw/internal/socket"
+	"nanoclaw/internal/control"
+	"nanoclaw/internal/runner/door"
 )
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
@@ -276,10 +277,11 @@ func TestOverStdio(t *testing.T) {
 	b, dir := &box{}, t.TempDir()
 	ctx, cancel := context.WithCancel(t.Context())
 	s := NewServer(New(Options{Session: b}), nil)
-	if err := s.Listen(ctx, dir); err != nil {
+	opened, err := door.Listen(ctx, dir, nil, s.Handler())
+	if err != nil {
 		t.Fatal(err)
 	}
-	info, err := os.Stat(filepath.Join(dir, SocketName))
+	info, err := os.Stat(filepath.Join(dir, control.RunnerSocket))
 	if err != nil || info.Mode().Perm() != 0o600 {
 		t.Fatalf("%v, %v", info, err)
 	}
@@ -304,10 +306,11 @@ func TestOverStdio(t *testing.T) {
 		t.Fatal("does not end with its input")
 	}
 	cancel()
+	opened.Wait()
 	if err := s.Close(); err != nil {
 		t.Fatal(err)
 	}
-	if _, err := os.Stat(filepath.Join(dir, SocketName)); !os.IsNotExist(err) {
+	if _, err := os.Stat(filepath.Join(dir, control.RunnerSocket)); !os.IsNotExist(err) {
 		t.Errorf("the socket is left: %v", err)
 	}
 	if err := Stdio(t.Context(), dir, strings.NewReader(""), io.Discard); err == nil || !strings.Contains(err.Error(), "is one running") {
@@ -321,7 +324,8 @@ func TestStdioAnswersWhatWasAskedBeforeTheEnd(t *testing.T) {
 	b, dir := &box{}, t.TempDir()
 	ctx, cancel := context.WithCancel(t.Context())
 	s := NewServer(New(Options{Session: b}), nil)
-	if err := s.Listen(ctx, dir); err != nil {
+	opened, err := door.Listen(ctx, dir, nil, s.Handler())
+	if err != nil {
 		t.Fatal(err)
 	}
 	in := `{"jsonrpc":"2.0","id":1,"method":"initialize","params":{"protocolVersion":"2025-06-18","capabilities":{},"clientInfo":{"name":"t","version":"1"}}}
@@ -336,32 +340,7 @@ func TestStdioAnswersWhatWasAskedBeforeTheEnd(t *testing.T) {
 		t.Errorf("answers: %s", out.String())
 	}
 	cancel()
-	if err := s.Close(); err != nil {
-		t.Fatal(err)
-	}
-}
-
-func TestConnectionThatSaysNothingUseful(t *testing.T) {
-	t.Parallel()
-	dir := t.TempDir()
-	ctx, cancel := context.WithCancel(t.Context())
-	s := NewServer(New(Options{Session: &box{}}), nil)
-	if err := s.Listen(ctx, dir); err != nil {
-		t.Fatal(err)
-	}
-	c, err := socket.Dial(ctx, dir, SocketName)
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer func() { _ = c.Close() }()
-	if _, err := c.Write([]byte("GET / HTTP/1.1\n")); err != nil {
-		t.Fatal(err)
-	}
-	_ = c.SetReadDeadline(time.Now().Add(patience))
-	if b, err := io.ReadAll(c); err != nil || len(b) != 0 {
-		t.Errorf("answered %q, %v", b, err)
-	}
-	cancel()
+	opened.Wait()
 	if err := s.Close(); err != nil {
 		t.Fatal(err)
 	}
