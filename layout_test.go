@@ -55,7 +55,7 @@ func under(path string, folders ...string) bool {
 
 // The rows of the layer table. A package that no row names fails the test: say where it belongs.
 var (
-	base            = []string{"internal/id", "internal/obs", "internal/config", "internal/config/container", "internal/crashpoint", "internal/control", "internal/socket"}
+	base            = []string{"internal/id", "internal/obs", "internal/config", "internal/config/container", "internal/crashpoint", "internal/control", "internal/slash", "internal/socket"}
 	contracts       = []string{"internal/mailbox", "internal/channel", "internal/sandbox", "internal/provider"}
 	implementations = []string{"internal/mailbox/sqlite", "internal/channel/", "internal/sandbox/", "internal/provider/"}
 	services        = []string{"internal/route", "internal/delivery", "internal/session", "internal/sweep", "internal/egress", "internal/vault", "internal/control/server"}

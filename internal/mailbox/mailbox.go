@@ -74,6 +74,17 @@ func (a Address) Zero() bool { return a == Address{} }
 // ChannelAgent is the channel type of rows between agents; the platform id is then an agent group id.
 const ChannelAgent = "agent"
 
+// TaskThread starts the thread of a session that belongs to a series of tasks; the series id follows. Such a session has no
+// chat (spec/runner.md section 1.5).
+const TaskThread = "system:tasks:"
+
+// Ids of the rows by which the host answers a question and a command from inside a sandbox: the prefix, then the id of the
+// question or request. They are of kind system and wake nobody.
+const (
+	AnswerPrefix   = "qr-"
+	ResponsePrefix = "cli-resp-"
+)
+
 // ChannelEcho marks rows copied from another session of the same agent: context only.
 const ChannelEcho = "session-echo"
 
@@ -158,8 +169,27 @@ type Finish struct {
 	Out       []OutRow
 	Completed []string
 	Failed    []Failure
-	Release   []string // claims given back: the rows are fetched again
+	Skipped   []Failure // tasks whose script broke: AckScriptError
+	Release   []string  // claims given back: the rows are fetched again
 	State     map[string]string
+	Forget    []string // keys of State that go
+	Usage     []Usage
+}
+
+// Usage is what one result of the provider cost. The host reads it and believes only its shape.
+type Usage struct {
+	ID                  int64     `json:"-"` // given by the runner's half, ascending
+	Timestamp           time.Time `json:"timestamp"`
+	Exchange            string    `json:"exchange,omitempty"`
+	SeriesID            string    `json:"series_id,omitempty"` // of a task
+	Provider            string    `json:"provider"`
+	Model               string    `json:"model,omitempty"`
+	Failed              bool      `json:"failed,omitempty"` // the result was an error
+	InputTokens         int64     `json:"input_tokens"`
+	OutputTokens        int64     `json:"output_tokens"`
+	CacheReadTokens     int64     `json:"cache_read_tokens"`
+	CacheCreationTokens int64     `json:"cache_creation_tokens"`
+	CostUSD             float64   `json:"cost_usd"`
 }
 
 // Bad is an outbound row that could not be read; the good rows beside it count.

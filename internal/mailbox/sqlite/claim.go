@@ -83,8 +83,8 @@ func (t *transaction) rest() error {
 }
 
 // Finish ends an exchange: its last outbound rows, its acks, the claims it gives back and session state become durable
-// together or not at all. Rows of Completed and Failed need no claim; the first final ack of a row stands. It returns the
-// outbound rows as stored, with their numbers. When no own claim is left the runner counts as idle.
+// together or not at all. Rows of Completed, Failed and Skipped need no claim; the first final ack of a row stands. It returns the
+// outbound rows as stored, with their numbers. Usage is kept for the newest thousand results. When no own claim is left the runner counts as idle.
 func (r *Runner) Finish(ctx context.Context, f mailbox.Finish) ([]mailbox.OutRow, error) {
 	rows, err := r.prepare(f.Out)
 	if err != nil {
@@ -105,6 +105,11 @@ func (r *Runner) Finish(ctx context.Context, f mailbox.Finish) ([]mailbox.OutRow
 				return err
 			}
 		}
+		for _, x := range f.Skipped {
+			if _, err := t.exec(sqlFinal, t.nextChange(), x.ID, string(mailbox.AckScriptError), t.now, t.mine, null(x.Reason)); err != nil {
+				return err
+			}
+		}
 		if err := t.release(f.Release); err != nil {
 			return err
 		}
@@ -112,6 +117,14 @@ func (r *Runner) Finish(ctx context.Context, f mailbox.Finish) ([]mailbox.OutRow
 			if _, err := t.exec(sqlSetState, key, value, t.now); err != nil {
 				return err
 			}
+		}
+		for _, key := range f.Forget {
+			if _, err := t.exec(sqlDeleteState, key); err != nil {
+				return err
+			}
+		}
+		if err := t.spend(f.Usage); err != nil {
+			return err
 		}
 		return t.rest()
 	})

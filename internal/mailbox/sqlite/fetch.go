@@ -14,6 +14,8 @@ import (
 type Batch struct {
 	// Rows in order of seq; at least one of them may wake. Nil: nothing to do.
 	Rows []mailbox.InRow
+	// System are rows that answer somebody inside: a question, a command. At most 100; finish each one.
+	System []mailbox.InRow
 	// Broken rows are due but no host writes them so. Fail them with their reason (Finish.Failed); they are never in Rows.
 	Broken []mailbox.Failure
 	// Next is when another row becomes due; zero: none is planned.
@@ -32,6 +34,7 @@ AND kind <> 'system' AND after_incarnation < ? ORDER BY seq`
 	sqlTimedNewest = `SELECT seq, id FROM messages_in WHERE trigger = 0 AND status = 'pending' AND process_after IS NOT NULL AND process_after <= ?
 AND kind <> 'system' AND after_incarnation < ? ORDER BY seq DESC`
 	sqlClaimedRow = `SELECT seq, trigger, process_after FROM messages_in WHERE id = ? AND status = 'pending' AND kind <> 'system' AND after_incarnation < ?`
+	sqlSystem     = `SELECT seq, id FROM messages_in WHERE status = 'pending' AND kind = 'system' ORDER BY seq LIMIT 100`
 	sqlInBySeq    = `SELECT ` + inColumns + ` FROM messages_in WHERE seq = ?`
 )
 
@@ -51,8 +54,7 @@ type candidate struct {
 // incarnation has claimed and rows with a final ack are left out first. If an earlier incarnation left an exchange
 // unfinished, the batch is exactly the pending rows of the oldest such exchange, each with Exchange set, as soon as all of
 // them are due. Otherwise: rows that may wake, oldest first, up to limit; then the newest context rows in the room that is
-// left. Without a row that may wake there is no batch. Rows of kind system are never in it. The cost depends on what is
-// pending, not on history.
+// left. Without a row that may wake there are no Rows. The cost depends on what is pending, not on history.
 func (r *Runner) Fetch(ctx context.Context, limit int) (Batch, error) {
 	r.out.Lock()
 	defer r.out.Unlock()
@@ -104,6 +106,9 @@ func (f *fetch) run() error {
 	if err != nil {
 		return err
 	}
+	if err := f.system(); err != nil {
+		return err
+	}
 	next, err := nextDue(f.in, f.now)
 	if err != nil {
 		return err
@@ -130,6 +135,40 @@ func (f *fetch) run() error {
 		rows[c.seq] = ""
 	}
 	return f.load(rows)
+}
+
+// system reads the rows of kind system that are not finished. One that cannot be read is broken.
+func (f *fetch) system() error {
+	all, err := f.candidates(sqlSystem)
+	if err != nil || len(all) == 0 {
+		return err
+	}
+	if all, err = f.free(all); err != nil {
+		return err
+	}
+	for _, c := range all {
+		row, ok, err := f.row(c.seq)
+		if err != nil {
+			return err
+		}
+		if ok {
+			f.batch.System = append(f.batch.System, row)
+		}
+	}
+	return nil
+}
+
+// row reads one row. A row that cannot be read is put aside as broken, and one that is gone passed over: ok is then false.
+func (f *fetch) row(seq int64) (row mailbox.InRow, ok bool, err error) {
+	err = f.in.rows(context.Background(), sqlInBySeq, []any{seq}, func(r *sql.Rows) (err error) {
+		row, err = scanIn(r)
+		return err
+	})
+	if errors.Is(err, mailbox.ErrInvalid) {
+		f.batch.Broken = append(f.batch.Broken, mailbox.Failure{ID: row.ID, Reason: err.Error()})
+		return row, false, nil
+	}
+	return row, row.ID != "", err
 }
 
 // unfinished looks at the claims. It holds back what this incarnation works on and exchanges that are not due as a whole, and
@@ -266,20 +305,12 @@ func (f *fetch) load(chosen map[int64]string) error {
 	wake := false
 	var rows []mailbox.InRow
 	for seq, exchange := range chosen {
-		var row mailbox.InRow
-		err := f.in.rows(context.Background(), sqlInBySeq, []any{seq}, func(r *sql.Rows) (err error) {
-			row, err = scanIn(r)
-			return err
-		})
-		if errors.Is(err, mailbox.ErrInvalid) {
-			f.batch.Broken = append(f.batch.Broken, mailbox.Failure{ID: row.ID, Reason: err.Error()})
-			continue
-		}
+		row, ok, err := f.row(seq)
 		if err != nil {
 			return err
 		}
-		if row.ID == "" {
-			continue // pruned in this very moment
+		if !ok {
+			continue
 		}
 		row.Exchange = exchange
 		wake = wake || row.Trigger

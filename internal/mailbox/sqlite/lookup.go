@@ -149,6 +149,31 @@ func (r *Runner) Row(ctx context.Context, id string) (mailbox.InRow, error) {
 	return row, err
 }
 
+// InBySeq returns the inbound row with a number, of any kind and state.
+func (r *Runner) InBySeq(ctx context.Context, seq int64) (row mailbox.InRow, found bool, err error) {
+	err = r.inbound(ctx, "read inbound row", func(k *conn) error {
+		found = false
+		return k.rows(context.Background(), sqlInBySeq, []any{seq}, func(rows *sql.Rows) (err error) {
+			found = true
+			row, err = scanIn(rows)
+			return err
+		})
+	})
+	return row, found, err
+}
+
+// OutBySeq returns the own row with a number.
+func (r *Runner) OutBySeq(ctx context.Context, seq int64) (row mailbox.OutRow, found bool, err error) {
+	err = r.own(ctx, "read outbound row", func(ctx context.Context, k *conn) error {
+		all, err := scanOut(ctx, k, sqlOutBySeq, seq)
+		if found = err == nil && len(all) == 1 && all[0].Err == nil; found {
+			row = all[0].Row
+		}
+		return err
+	})
+	return row, found, err
+}
+
 // Delivered returns what became of an outbound row and whether the host has said so yet.
 func (r *Runner) Delivered(ctx context.Context, messageOutID string) (mailbox.Delivered, bool, error) {
 	var d mailbox.Delivered

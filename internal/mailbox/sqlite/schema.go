@@ -29,8 +29,8 @@ const (
 	outboundVersion = 1
 )
 
-// Both partial indexes of messages_in leave out rows of kind system: such a row is looked up by its id, never fetched, and
-// wakes nobody. Fetch and the due count walk only what is still pending, whatever the history.
+// The indexes of due rows leave out rows of kind system, which have their own: such a row is an answer to somebody inside, is
+// never part of a prompt, and wakes nobody. Fetch and the due count walk only what is still pending, whatever the history.
 func inboundSchema() []string {
 	return []string{
 		`CREATE TABLE messages_in (
@@ -55,6 +55,7 @@ func inboundSchema() []string {
 )`,
 		`CREATE INDEX messages_in_ready ON messages_in (trigger, seq) WHERE status = 'pending' AND process_after IS NULL AND kind <> 'system'`,
 		`CREATE INDEX messages_in_timed ON messages_in (trigger, process_after) WHERE status = 'pending' AND process_after IS NOT NULL AND kind <> 'system'`,
+		`CREATE INDEX messages_in_system ON messages_in (seq) WHERE status = 'pending' AND kind = 'system'`,
 		`CREATE INDEX messages_in_from ON messages_in (channel_type, platform_id, seq) WHERE channel_type IS NOT NULL`,
 		`CREATE INDEX messages_in_series ON messages_in (series_id) WHERE series_id IS NOT NULL`,
 		`CREATE TABLE delivered (
@@ -123,6 +124,20 @@ func outboundSchema() []string {
   tool_started_at TEXT,
   updated_at TEXT NOT NULL,
   queued INTEGER NOT NULL DEFAULT 0
+)`,
+		`CREATE TABLE usage_log (
+  id INTEGER PRIMARY KEY,
+  timestamp TEXT NOT NULL,
+  exchange TEXT,
+  series_id TEXT,
+  provider TEXT NOT NULL,
+  model TEXT,
+  failed INTEGER NOT NULL DEFAULT 0,
+  input_tokens INTEGER NOT NULL,
+  output_tokens INTEGER NOT NULL,
+  cache_read_tokens INTEGER NOT NULL,
+  cache_creation_tokens INTEGER NOT NULL,
+  cost_usd REAL NOT NULL
 )`,
 		`CREATE TABLE counter (name TEXT PRIMARY KEY, value INTEGER NOT NULL) WITHOUT ROWID`,
 	}

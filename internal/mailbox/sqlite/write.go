@@ -18,6 +18,7 @@ const (
 	sqlInsertOut = `INSERT INTO messages_out (seq, id, in_reply_to, timestamp, deliver_after, kind, channel_type, platform_id, thread_id,
 content, incarnation, exchange, segment, fallback) VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?) ON CONFLICT (id) DO NOTHING`
 	sqlOutByID      = `SELECT ` + outColumns + ` FROM messages_out WHERE id = ?`
+	sqlOutBySeq     = `SELECT ` + outColumns + ` FROM messages_out WHERE seq = ?`
 	sqlOutExchange  = `SELECT ` + outColumns + ` FROM messages_out WHERE exchange = ? ORDER BY seq`
 	sqlSetContainer = `INSERT INTO container_state (id, turn, current_tool, tool_declared_timeout_ms, tool_started_at, updated_at, queued)
 VALUES (1, ?, ?, ?, ?, ?, ?) ON CONFLICT (id) DO UPDATE SET turn = coalesce(excluded.turn, turn), current_tool = excluded.current_tool,
