@@ -5,7 +5,6 @@ import (
 	"context"
 	_ "embed" // the description
 	"encoding/json"
-	"errors"
 	"fmt"
 	"slices"
 	"strings"
@@ -114,13 +113,16 @@ func parseOption(raw json.RawMessage, path string) (Option, error) {
 	}
 	o.SelectedLabel = cmp.Or(o.SelectedLabel, o.Label)
 	o.Value = cmp.Or(o.Value, o.Label)
+	if err := cmp.Or(oneLine(path, o.Label), oneLine(path+".selectedLabel", o.SelectedLabel)); err != nil {
+		return Option{}, err
+	}
 	if len(o.Value) > max(maxValue, len(o.Label)) {
 		return Option{}, fmt.Errorf("the value of `%s` has %d bytes, at most %d are allowed", path, len(o.Value), maxValue)
 	}
 	if strings.ContainsFunc(o.Value, unicode.IsControl) {
 		return Option{}, fmt.Errorf("the value of `%s` has a control character", path)
 	}
-	return o, errors.Join(oneLine(path, o.Label), oneLine(path+".selectedLabel", o.SelectedLabel))
+	return o, nil
 }
 
 func oneLine(what, s string) error {
