@@ -1,4 +1,4 @@
-// Command ncl is the admin client of a running host.
+// Command ncl gives commands to a host: beside it, or from inside a sandbox.
 package main
 
 import (
@@ -13,5 +13,9 @@ import (
 func main() {
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
 	context.AfterFunc(ctx, stop)
-	os.Exit(admin.Execute(ctx, os.Getenv, os.Args[1:], os.Stdout, os.Stderr))
+	info, err := os.Stdin.Stat()
+	os.Exit(admin.Execute(ctx, admin.Program{
+		Args: os.Args[1:], Getenv: os.Getenv, Stdin: os.Stdin, Terminal: err != nil || info.Mode()&os.ModeCharDevice != 0,
+		Stdout: os.Stdout, Stderr: os.Stderr,
+	}))
 }

@@ -195,6 +195,10 @@ func (b backend) Bootstrap(_ context.Context, r control.BootstrapRequest) (contr
 		Offline: len(b.w.secrets) == 0, Sandbox: "bubblewrap", SandboxWhy: "no daemon"}, nil
 }
 
+func (b backend) Admin(context.Context, control.AdminRequest) (control.Frame, error) {
+	return control.Frame{OK: true}, nil
+}
+
 // fakeMachine answers from a table.
 type fakeMachine struct {
 	uid      int

@@ -18,8 +18,10 @@ import (
 const (
 	RunnerSocket = "runner.sock"
 	RunnerDir    = "/run/nanoclaw" // of the socket, where the sandbox is one
-	HelloTools   = "mcp 1"         // the tools: one JSON message of the Model Context Protocol a line
-	HelloAdmin   = "ncl 1"         // one AdminRequest in a line, one Frame in a line
+	// RunnerVariable names the socket's path to programs of a sandbox that has no place of its own for it.
+	RunnerVariable = "NANOCLAW_RUNNER_SOCKET"
+	HelloTools     = "mcp 1" // the tools: one JSON message of the Model Context Protocol a line
+	HelloAdmin     = "ncl 1" // one AdminRequest in a line, one Frame in a line
 )
 
 // Limits of a command, whoever gives it.

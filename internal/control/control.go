@@ -6,6 +6,7 @@
 //	POST /v1/stop?sandboxes=true                     Stopping
 //	PUT  /v1/secrets/{name}                          Secret in, Empty out
 //	POST /v1/bootstrap                               BootstrapRequest in, Bootstrap out
+//	POST /v1/admin                                   AdminRequest in, Frame out
 //	POST /v1/chat/{conversation}/messages            Say in, Accepted out
 //	GET  /v1/chat/{conversation}/events?after=N      Event lines until the client leaves
 //	POST /v1/chat/{conversation}/ack                 Ack in, Empty out

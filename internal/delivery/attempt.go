@@ -146,8 +146,7 @@ func (s *Service) report(ctx context.Context, row *store.Ledger) {
 	if row.Kind == "notice" {
 		return
 	}
-	text := fmt.Sprintf("A message of yours to %s was not delivered (%s): %s", orNothing(row.PlatformID), row.State, row.Reason)
-	err := s.opt.Tell(ctx, row.SessionID, "undelivered:"+string(row.ID), text)
+	err := s.opt.Tell(ctx, row.SessionID, "undelivered:"+string(row.ID), failureText(row))
 	if err == nil {
 		return
 	}

@@ -11,6 +11,7 @@ import (
 
 	"nanoclaw/internal/channel"
 	"nanoclaw/internal/id"
+	"nanoclaw/internal/mailbox"
 	"nanoclaw/internal/obs"
 	"nanoclaw/internal/store"
 )
@@ -25,8 +26,12 @@ type Options struct {
 	Tell func(ctx context.Context, session id.Session, key, text string) error
 	// Owner is where the owner is told what nobody else can be told; nil: nowhere.
 	Owner func(ctx context.Context) (store.Destination, bool)
-	Log   *slog.Logger
-	Now   func() time.Time
+	// Actions are what agents may ask of the host, by name; others are refused.
+	Actions map[string]Action
+	// Put stores the rows of an action in the session's inbox, durable on return, and rings its runner's bell.
+	Put func(ctx context.Context, s store.Session, rows ...mailbox.InRow) error
+	Log *slog.Logger
+	Now func() time.Time
 }
 
 // Numbers of the ledger (spec/host.md section 27, spec/channels.md section 2.4).
@@ -64,8 +69,12 @@ type queue struct {
 // item is a row to deliver or, without one, a message whose end its adapter has to learn.
 type item struct {
 	row     *store.Ledger
+	refused bool // the row is final; its agent has to learn that
 	message *store.Message
 }
+
+// kindSystem is the ledger's kind of rows that ask the host for something.
+const kindSystem = string(mailbox.KindSystem)
 
 // New makes a Service.
 func New(opt Options) *Service {
@@ -138,10 +147,15 @@ func (s *Service) serve(ctx context.Context, d store.Destination, q *queue) {
 		it := q.items[0]
 		q.items = q.items[1:]
 		s.mu.Unlock()
-		if it.row != nil {
-			s.deliver(ctx, it.row)
-		} else {
+		switch {
+		case it.row == nil:
 			s.settle(ctx, it.message)
+		case it.refused:
+			s.report(ctx, it.row)
+		case it.row.Kind == kindSystem:
+			s.act(ctx, it.row)
+		default:
+			s.deliver(ctx, it.row)
 		}
 	}
 }

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"time"
 
 	"nanoclaw/internal/channel"
 	"nanoclaw/internal/crashpoint"
@@ -49,7 +50,7 @@ func (s *Service) TakeOver(ctx context.Context, sess store.Session, page mailbox
 			s.push(row.Destination, item{row: row})
 		} else if row.Kind != string(mailbox.KindTaskLog) {
 			s.opt.Closed(row.SessionID)
-			s.report(ctx, row)
+			s.push(own(sess), item{row: row, refused: true}) // telling needs the session, which waits for this call
 		}
 	}
 	return s.Settle(ctx, rowIDs(in.Ends)...)
@@ -123,8 +124,11 @@ func (s *Service) route(ctx context.Context, sess store.Session, r mailbox.OutRo
 		v.Kind = "task_log"
 		return refuse(store.Sent, "run log")
 	case mailbox.KindSystem:
-		v.Kind = "system"
-		return refuse(store.Refused, "this host knows no such action")
+		v.Kind, v.Destination, v.NotBefore = kindSystem, own(sess), time.Time{}
+		if _, ok := s.opt.Actions[actionOf(r.Content)]; !ok {
+			return refuse(store.Refused, unknownAction)
+		}
+		return v, nil
 	}
 	if r.ChannelType == mailbox.ChannelAgent {
 		return refuse(store.NoRoute, "messages between agents are not available on this host")
@@ -177,7 +181,7 @@ func refusedRow(sess store.Session, b mailbox.Bad) store.Ledger {
 		outbound = fmt.Sprintf("row-%d", b.Seq)
 	}
 	return store.Ledger{
-		ID: id.Ledger(id.New(id.PrefixLedger)), SessionID: sess.ID, OutboundID: outbound, Seq: b.Seq, Kind: "system", Content: []byte("{}"),
+		ID: id.Ledger(id.New(id.PrefixLedger)), SessionID: sess.ID, OutboundID: outbound, Seq: b.Seq, Kind: kindSystem, Content: []byte("{}"),
 		State: store.Refused, Reason: "the row cannot be read: " + b.Reason,
 	}
 }

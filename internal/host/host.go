@@ -18,7 +18,9 @@ import (
 	"nanoclaw/internal/delivery"
 	"nanoclaw/internal/egress"
 	"nanoclaw/internal/id"
+	"nanoclaw/internal/mailbox"
 	"nanoclaw/internal/mailbox/sqlite"
+	"nanoclaw/internal/operate"
 	"nanoclaw/internal/route"
 	"nanoclaw/internal/sandbox"
 	"nanoclaw/internal/session"
@@ -48,6 +50,7 @@ type Host struct {
 	adapters []channel.Adapter
 	delivery *delivery.Service
 	sessions *session.Manager
+	desk     *operate.Desk
 	runtime  sandbox.Runtime
 	why      string // why this runtime
 	install  string
@@ -101,7 +104,7 @@ func (h *Host) build(ctx context.Context) error {
 		}
 		h.opt.Programs = filepath.Dir(self)
 	}
-	programs, err := installPrograms(s.Home, h.opt.Programs, runnerName)
+	programs, err := installPrograms(s.Home, h.opt.Programs, runnerName, clientName)
 	if err != nil {
 		return err
 	}
@@ -129,8 +132,12 @@ func (h *Host) build(ctx context.Context) error {
 	for _, a := range h.adapters {
 		byInstance[a.Info().Instance] = a
 	}
+	h.desk = operate.New(operate.Commands(h.store, h, h.opt.Version)...)
 	h.delivery = delivery.New(delivery.Options{
-		Store: h.store, Adapters: byInstance, Log: h.log,
+		Store: h.store, Adapters: byInstance, Log: h.log, Actions: h.actions(),
+		Put: func(ctx context.Context, s store.Session, rows ...mailbox.InRow) error {
+			return h.sessions.Put(ctx, s, rows...)
+		},
 		Closed: func(id id.Session) { h.sessions.Closed(id) },
 		Tell: func(ctx context.Context, id id.Session, key, text string) error {
 			return h.sessions.Tell(ctx, id, key, text)

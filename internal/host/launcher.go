@@ -15,6 +15,7 @@ import (
 
 	"nanoclaw/internal/config"
 	"nanoclaw/internal/config/container"
+	"nanoclaw/internal/control"
 	"nanoclaw/internal/crashpoint"
 	"nanoclaw/internal/egress"
 	"nanoclaw/internal/id"
@@ -30,6 +31,7 @@ const (
 	insideHome     = "/home/agent"
 	insideHostRun  = "/run/nanoclaw-host"
 	insidePrograms = "/opt/nanoclaw"
+	insidePath     = "/usr/local/bin:/usr/bin:/bin"
 	claudeName     = "claude"
 )
 
@@ -207,12 +209,16 @@ func (l *launcher) spec(s store.Session, dir, groupDir string, incarnation int64
 	if err != nil {
 		return sandbox.Spec{}, &sandbox.Failure{Class: sandbox.SpecInvalid, Op: "start sandbox", Err: err}
 	}
+	client, err := l.programs.path(clientName)
+	if err != nil {
+		return sandbox.Spec{}, &sandbox.Failure{Class: sandbox.SpecInvalid, Op: "start sandbox", Err: err}
+	}
 	spec := sandbox.Spec{
 		Labels:  sandbox.Labels{Install: l.install, AgentGroup: string(s.AgentGroupID), Session: string(s.ID), Incarnation: incarnation},
 		Image:   l.settings.Image,
 		Command: []string{insidePrograms + "/" + runnerName},
 		Dir:     insideRoot + "/agent",
-		Env:     map[string]string{"HOME": insideHome, "PATH": "/usr/local/bin:/usr/bin:/bin", "LANG": "C.UTF-8", "TZ": l.zone},
+		Env:     map[string]string{"HOME": insideHome, "PATH": insidePrograms + ":" + insidePath, "LANG": "C.UTF-8", "TZ": l.zone},
 		Limits:  sandbox.Limits{MemoryBytes: l.settings.MemoryBytes, PIDs: l.settings.PIDs, CPUs: l.settings.CPUs, TmpBytes: l.settings.TmpBytes},
 		Network: sandbox.NetworkNone, UID: l.uid, GID: l.gid, StateDir: l.stateDir(dir),
 		Mounts: []sandbox.Mount{
@@ -225,6 +231,7 @@ func (l *launcher) spec(s store.Session, dir, groupDir string, incarnation int64
 			{Class: sandbox.ClassAgent, Source: groupDir, Target: insideRoot + "/agent", Writable: true},
 			{Class: sandbox.ClassConfig, Source: filepath.Join(dir, "in", containerName), Target: insideRoot + "/agent/" + containerName},
 			{Class: sandbox.ClassProgram, Source: runner, Target: insidePrograms + "/" + runnerName},
+			{Class: sandbox.ClassProgram, Source: client, Target: insidePrograms + "/" + clientName},
 		},
 	}
 	for _, v := range crashpoint.Environ() {
@@ -235,6 +242,8 @@ func (l *launcher) spec(s store.Session, dir, groupDir string, incarnation int64
 		spec.Command = []string{runner, "--root", dir, "--config", filepath.Join(dir, "in", containerName)}
 		spec.Dir = groupDir
 		spec.Env["HOME"] = filepath.Join(dir, "home")
+		spec.Env["PATH"] = filepath.Dir(client) + ":" + insidePath
+		spec.Env[control.RunnerVariable] = filepath.Join(dir, "run", control.RunnerSocket)
 		// The runner binds its own socket beside the host's there, and nothing is mounted: what must be seen is named.
 		for i, m := range spec.Mounts {
 			if m.Target == insideHostRun {

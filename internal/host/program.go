@@ -18,8 +18,11 @@ type programs struct {
 	sum map[string]string
 }
 
-// runnerName is the program inside a sandbox.
-const runnerName = "agent-runner"
+// Our programs inside a sandbox: the one that runs there, and the admin client for the agent's shell.
+const (
+	runnerName = "agent-runner"
+	clientName = "ncl"
+)
 
 // installPrograms copies the named programs from the folder of this executable.
 func installPrograms(home, from string, names ...string) (*programs, error) {

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"log/slog"
 	"path/filepath"
+	"slices"
 	"sync"
 	"time"
 
@@ -266,6 +267,9 @@ func (a *actor) store(ctx context.Context, first putRequest) {
 			req.reply <- err
 		}
 		return
+	}
+	if err == nil && a.bell != nil && slices.ContainsFunc(rows, func(r mailbox.InRow) bool { return r.Kind == mailbox.KindSystem }) {
+		a.bell.Ring() // somebody inside waits for it; it is no work for the agent
 	}
 	for _, req := range requests {
 		req.reply <- err

@@ -27,6 +27,7 @@ func (s *Server) handler() http.Handler {
 	plain("POST /v1/stop", s.stop)
 	plain("PUT /v1/secrets/{name}", s.putSecret)
 	plain("POST /v1/bootstrap", s.bootstrap)
+	plain("POST /v1/admin", s.admin)
 	plain("POST /v1/chat/{conversation}/messages", s.say)
 	plain("POST /v1/chat/{conversation}/ack", s.ack)
 	plain("GET /v1/chat/{conversation}/history", s.history)
@@ -187,6 +188,17 @@ func (s *Server) bootstrap(r *http.Request) (any, error) {
 		return nil, err
 	}
 	return s.opt.Backend.Bootstrap(r.Context(), in)
+}
+
+func (s *Server) admin(r *http.Request) (any, error) {
+	var in control.AdminRequest
+	if err := decode(r, &in); err != nil {
+		return nil, err
+	}
+	if err := in.Check(); err != nil {
+		return nil, err
+	}
+	return s.opt.Backend.Admin(r.Context(), in)
 }
 
 // flag is a boolean of the query; absent is false.

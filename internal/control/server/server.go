@@ -29,6 +29,8 @@ type Backend interface {
 	PutSecret(ctx context.Context, s control.Secret) error
 	// Bootstrap is idempotent.
 	Bootstrap(ctx context.Context, r control.BootstrapRequest) (control.Bootstrap, error)
+	// Admin carries out a command of the operator. What the command itself says, failures too, is in the frame.
+	Admin(ctx context.Context, r control.AdminRequest) (control.Frame, error)
 }
 
 // Chat is the terminal channel. Conversations are checked platform ids (control.ConversationID).

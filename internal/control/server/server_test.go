@@ -64,6 +64,10 @@ func (f *fakeHost) Bootstrap(_ context.Context, r control.BootstrapRequest) (con
 	return control.Bootstrap{Conversation: r.Conversation, Provider: "mock", Offline: true}, f.err
 }
 
+func (f *fakeHost) Admin(_ context.Context, r control.AdminRequest) (control.Frame, error) {
+	return control.Frame{ID: "r1", OK: true, Data: r.Args["a"], Human: r.Command}, f.err
+}
+
 func (f *fakeHost) Say(_ context.Context, conversation string, m control.Say) (control.Accepted, error) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
@@ -190,6 +194,15 @@ func TestEveryCallReachesTheHost(t *testing.T) {
 	}
 	if b, err := c.Bootstrap(ctx, control.BootstrapRequest{}); err != nil || b.Conversation != control.DefaultConversation || !b.Offline {
 		t.Errorf("bootstrap %+v, %v", b, err)
+	}
+	args := map[string]json.RawMessage{"a": json.RawMessage(`[1]`)}
+	if fr, err := c.Admin(ctx, control.AdminRequest{Command: "groups-list", Args: args}); err != nil || !fr.OK || fr.Human != "groups-list" || string(fr.Data) != "[1]" {
+		t.Errorf("admin %+v, %v", fr, err)
+	}
+	for _, r := range []control.AdminRequest{{}, {Command: strings.Repeat("x", control.MaxCommand+1)}, {Command: "x", Args: map[string]json.RawMessage{"a": json.RawMessage(`"` + strings.Repeat("x", control.MaxArgs) + `"`)}}} {
+		if _, err := c.Admin(ctx, r); !control.IsCode(err, control.CodeInvalid, control.CodeTooLarge) {
+			t.Errorf("admin %.20q: %v", r.Command, err)
+		}
 	}
 	if a, err := c.Say(ctx, "cli:local", control.Say{ID: "m1", Text: "a <b> & 字"}); err != nil || a.Seq != 1 || f.said[0].Text != "a <b> & 字" {
 		t.Errorf("say %+v, %v", a, err)

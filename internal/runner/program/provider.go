@@ -12,6 +12,7 @@ import (
 	"strings"
 
 	"nanoclaw/internal/config/container"
+	"nanoclaw/internal/control"
 	"nanoclaw/internal/provider"
 	"nanoclaw/internal/provider/claude"
 	"nanoclaw/internal/provider/mock"
@@ -93,7 +94,7 @@ func claudeEnv(s setting, out *relay.Relay) map[string]string {
 		name, value, _ := strings.Cut(v, "=")
 		env[name] = value
 	}
-	for _, name := range []string{"PATH", "TZ", "LANG", "TMPDIR"} {
+	for _, name := range []string{"PATH", "TZ", "LANG", "TMPDIR", control.RunnerVariable} {
 		if v := s.env(name); v != "" {
 			env[name] = v
 		}
