@@ -31,6 +31,63 @@ type ChatOut struct {
 	Notice    bool     `json:"notice,omitempty"`
 }
 
+// Values of the field type in the content of outbound chat rows, and of inbound system rows that answer them.
+const (
+	TypeQuestion = "ask_question"
+	TypeCard     = "card"
+	TypeAnswer   = "question_response"
+	TypeResponse = "cli_response"
+)
+
+// ActionAdmin is the action of a system row that asks the host to run a command of ncl.
+const ActionAdmin = "cli_request"
+
+// QuestionOut is the content of an outbound row that asks a person.
+type QuestionOut struct {
+	Type       string   `json:"type"` // TypeQuestion
+	QuestionID string   `json:"questionId"`
+	Title      string   `json:"title"`
+	Question   string   `json:"question"`
+	Options    []Option `json:"options"`
+}
+
+// Option of a question. SelectedLabel is shown once it was chosen.
+type Option struct {
+	Label         string `json:"label"`
+	SelectedLabel string `json:"selectedLabel"`
+	Value         string `json:"value"`
+}
+
+// AnswerIn is the content of the inbound row AnswerPrefix + question id.
+type AnswerIn struct {
+	Type           string `json:"type"` // TypeAnswer
+	QuestionID     string `json:"questionId"`
+	SelectedOption string `json:"selectedOption"` // value of an option
+	UserID         string `json:"userId,omitempty"`
+}
+
+// CardOut is the content of an outbound row that shows a card.
+type CardOut struct {
+	Type     string          `json:"type"` // TypeCard
+	Card     json.RawMessage `json:"card"`
+	Fallback string          `json:"fallbackText,omitempty"` // for chats that show no cards
+}
+
+// AdminOut is the content of an outbound system row by which a program of the sandbox asks for a command of ncl.
+type AdminOut struct {
+	Action    string                     `json:"action"` // ActionAdmin
+	RequestID string                     `json:"requestId"`
+	Command   string                     `json:"command"` // words joined with a dash
+	Args      map[string]json.RawMessage `json:"args"`
+}
+
+// ResponseIn is the content of the inbound row ResponsePrefix + request id.
+type ResponseIn struct {
+	Type      string          `json:"type"` // TypeResponse
+	RequestID string          `json:"requestId"`
+	Frame     json.RawMessage `json:"frame"` // a control.Frame
+}
+
 // Sender of a chat row that the host wrote itself.
 const SenderSystem = "system"
 

@@ -4,10 +4,12 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 	"time"
 
 	"nanoclaw/internal/crashpoint"
 	"nanoclaw/internal/id"
+	"nanoclaw/internal/mailbox"
 	"nanoclaw/internal/obs"
 	"nanoclaw/internal/provider"
 	"nanoclaw/internal/runner/turn"
@@ -22,6 +24,7 @@ type query struct {
 	cancel context.CancelFunc
 	// opens: receipts were seen for prompts that opened a turn, so a turn without one is nobody's.
 	opens bool
+	known []mailbox.Destination // as the model was told them
 }
 
 // ask hands the prompt of a claimed exchange to the provider while nothing else is under way. An empty text is made from the
@@ -35,13 +38,13 @@ func (r *Runner) ask(ctx context.Context, ex *turn.Exchange, text string) error 
 }
 
 func (r *Runner) hand(ctx context.Context, ex *turn.Exchange, text string) error {
-	if text == "" {
-		var err error
-		if text, err = r.opt.Words.Prompt(ctx, ex.Rows(), ex.Sent()); err != nil {
-			return fmt.Errorf("make prompt: %w", err)
-		}
+	if err := r.rotate(ctx); err != nil {
+		return err
 	}
-	in := provider.Input{ID: id.New(prefixInput), Text: text}
+	in, err := r.prompt(ctx, ex, text)
+	if err != nil {
+		return err
+	}
 	opened := false
 	if r.q != nil {
 		if err := r.q.Push(ctx, in); err != nil {
@@ -77,9 +80,66 @@ func (r *Runner) hand(ctx context.Context, ex *turn.Exchange, text string) error
 	return nil
 }
 
+// prompt is what the provider is given for an exchange: a command, the text, or else what the rows make. Into an open
+// conversation goes first what has changed about the destinations (spec/runner.md W25).
+func (r *Runner) prompt(ctx context.Context, ex *turn.Exchange, text string) (provider.Input, error) {
+	in := provider.Input{ID: id.New(prefixInput), Text: text}
+	if in.Text == "" {
+		in.Text = ex.Command()
+	}
+	if in.Text == "" {
+		p, err := r.opt.Words.Prompt(ctx, ex.Rows(), ex.Sent())
+		if err != nil {
+			return in, fmt.Errorf("make prompt: %w", err)
+		}
+		in.Text, in.Attachments = p.Text, p.Attachments
+	}
+	if r.q == nil || ex.Command() != "" {
+		return in, nil
+	}
+	now, err := r.opt.Mailbox.Destinations(ctx)
+	if err != nil {
+		return in, fmt.Errorf("read destinations: %w", err)
+	}
+	if !slices.Equal(now, r.q.known) {
+		if moved := r.opt.Words.Moved(r.q.known, now); moved != "" {
+			in.Text = moved + "\n\n" + in.Text
+		}
+		r.q.known = now
+	}
+	return in, nil
+}
+
+// rotatePatience bounds the look at the transcript and its archiving.
+const rotatePatience = 30 * time.Second
+
+// rotate gives up a conversation that has become too long or too old, as the provider sees it. It is called between turns.
+func (r *Runner) rotate(ctx context.Context) error {
+	rotator, ok := r.opt.Provider.(provider.Rotator)
+	if !ok || r.continuation == "" {
+		return nil
+	}
+	limited, cancel := context.WithTimeout(ctx, rotatePatience)
+	reason, err := rotator.Rotate(limited, r.continuation, r.opt.Cwd)
+	cancel()
+	if err != nil {
+		r.log.Warn("the conversation could not be looked at; it goes on", obs.Error(err))
+		return nil
+	}
+	if reason == "" {
+		return nil
+	}
+	r.log.Info("a new conversation is begun", obs.KeyReason, reason)
+	if err := r.opt.Mailbox.DeleteState(ctx, r.stateKey()); err != nil {
+		return fmt.Errorf("forget the conversation: %w", err)
+	}
+	r.continuation, r.stored = "", ""
+	return r.drop()
+}
+
 // queryInput is what a new query starts with: it resumes the last completed turn's conversation.
 func (r *Runner) queryInput(ctx context.Context, in provider.Input) (provider.QueryInput, error) {
-	qi := provider.QueryInput{Input: in, Continuation: r.continuation, Cwd: r.opt.Cwd}
+	qi := provider.QueryInput{Input: in, Continuation: r.continuation, Cwd: r.opt.Cwd, Dirs: r.opt.Dirs}
 	var err error
 	if qi.Instructions, err = r.opt.Words.Instructions(ctx); err != nil {
 		return qi, fmt.Errorf("make instructions: %w", err)
@@ -100,7 +160,11 @@ func (r *Runner) open(ctx context.Context, in provider.QueryInput) error {
 		cancel()
 		return err
 	}
-	r.q, r.seen = &query{Query: q, cancel: cancel}, ""
+	known, err := r.opt.Mailbox.Destinations(ctx)
+	r.q, r.seen = &query{Query: q, cancel: cancel, known: known}, ""
+	if err != nil {
+		return fmt.Errorf("read destinations: %w", err)
+	}
 	r.log.Debug("query opened", obs.KeyProvider, r.opt.Provider.Name(), "resumed", in.Continuation != "", obs.Elapsed(started))
 	return nil
 }
@@ -130,7 +194,7 @@ func (r *Runner) begin() (*turn.Exchange, error) {
 		err := r.beginNext()
 		return r.running, err
 	}
-	r.running, r.input = turn.New(id.New(id.PrefixExchange), nil, nil), ""
+	r.running, r.input = r.exchange(id.New(id.PrefixExchange), nil, nil), ""
 	r.adopt()
 	r.board.work(r.opt.Now())
 	r.log.Info("the provider began a turn nobody asked for", obs.KeyExchange, r.running.ID())
@@ -152,6 +216,7 @@ func (r *Runner) drop() error {
 		return nil
 	}
 	r.q, r.ahead, r.loose = nil, nil, nil
+	r.turnOver()
 	aborted := make(chan struct{})
 	go func() {
 		q.Abort()
@@ -168,8 +233,8 @@ func (r *Runner) drop() error {
 			}
 		case <-done:
 			done = nil
-		case s := <-r.sends:
-			s.answer(sendResult{err: errors.New("the turn is being stopped; nothing was sent")})
+		case e := <-r.errands:
+			e.refuse(errStopped)
 		case <-patience.C:
 			r.log.Error("the provider does not end; it is left alone", obs.KeyProvider, r.opt.Provider.Name())
 			events, done = nil, nil

@@ -119,10 +119,13 @@ func (r *Runner) beatNow(now time.Time) {
 	}
 }
 
+// busy reports whether anything is under way that a sign of life stands for.
+func (r *Runner) busy() bool { return !r.idle() || len(r.gated) > 0 }
+
 // boardTick writes what is due. A failure is told and does not end the turn.
 func (r *Runner) boardTick(ctx context.Context, now time.Time) error {
 	b := &r.board
-	if !r.idle() && !now.Before(b.beat.Add(beatAlone)) && b.alive(now) {
+	if r.busy() && !now.Before(b.beat.Add(beatAlone)) && b.alive(now) {
 		r.beatNow(now)
 	}
 	if !b.ringAt.IsZero() && !now.Before(b.ringAt) {

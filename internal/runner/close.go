@@ -4,6 +4,8 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"maps"
+	"slices"
 	"time"
 
 	"nanoclaw/internal/mailbox"
@@ -39,15 +41,17 @@ func (r *Runner) close(ctx context.Context, cause error) error {
 		under = append(under, b.exchange)
 	}
 	r.running, r.waiting = nil, nil
+	r.turnOver()
+	r.endScripts()
 	if dropErr := r.drop(); dropErr != nil {
 		err = errors.Join(err, dropErr)
 	}
 	if fatal(cause) {
 		return nil
 	}
-	var ids []string
+	ids := slices.Sorted(maps.Keys(r.gated))
 	for _, ex := range under {
-		if ex.Spoke() {
+		if ex.Acted() || ex.Nudged() {
 			r.log.Info("an exchange is left to the next incarnation", obs.KeyExchange, ex.ID())
 		} else {
 			ids = append(ids, ex.IDs()...)
@@ -59,6 +63,11 @@ func (r *Runner) close(ctx context.Context, cause error) error {
 			return errors.Join(err, fmt.Errorf("release claims: %w", releaseErr))
 		}
 		r.log.Info("claims given back", obs.KeyCount, len(ids))
+	}
+	if len(r.spent) > 0 {
+		if _, spendErr := r.opt.Mailbox.Finish(ctx, mailbox.Finish{Usage: r.takeSpent()}); spendErr != nil {
+			err = errors.Join(err, fmt.Errorf("write usage: %w", spendErr))
+		}
 	}
 	if now := r.opt.Now(); !r.board.flushAt.IsZero() {
 		err = errors.Join(err, r.show(ctx, now))
@@ -81,8 +90,8 @@ func (r *Runner) drain(ctx context.Context) error {
 			if err := r.handle(ctx, ev); err != nil {
 				return err
 			}
-		case s := <-r.sends:
-			if err := r.send(ctx, s); err != nil {
+		case e := <-r.errands:
+			if err := r.serve(ctx, e); err != nil {
 				return err
 			}
 		case <-patience.C:

@@ -69,7 +69,7 @@ func (r *Runner) aside(ev provider.Event) bool {
 // rows go into the transaction that ends the exchange.
 func (r *Runner) text(ctx context.Context, text string) error {
 	ex, err := r.begin()
-	if err != nil || !r.caps.MidTurnText {
+	if err != nil || !r.caps.MidTurnText || ex.Command() != "" {
 		return err
 	}
 	rows, err := r.gate(ctx, ex, ex.Write(text))
@@ -141,6 +141,12 @@ func (r *Runner) join(ctx context.Context, i int) error {
 	if ids := w.exchange.IDs(); len(ids) > 0 {
 		if err := r.opt.Mailbox.Claim(ctx, r.running.ID(), ids); err != nil {
 			return fmt.Errorf("claim follow-ups for the running exchange: %w", err)
+		}
+	}
+	if w.exchange.Nudged() && !r.running.Nudged() {
+		marks := mailbox.Finish{State: map[string]string{nudgedKey(r.running.ID()): "1"}, Forget: []string{nudgedKey(w.exchange.ID())}}
+		if _, err := r.opt.Mailbox.Finish(ctx, marks); err != nil {
+			return fmt.Errorf("note the nudge: %w", err)
 		}
 	}
 	r.running.Absorb(w.exchange)

@@ -119,8 +119,15 @@ func (r *Runner) giveUp(ctx context.Context, ex *turn.Exchange, s setback, held 
 	if err != nil {
 		return err
 	}
+	if ex.Task() {
+		log, err := r.runLog(ex, "failed: "+words)
+		if err != nil {
+			return err
+		}
+		f.Out = append(f.Out, log...)
+	}
 	waiters := ex.Waiters()
-	if len(ex.Rows()) == 0 {
+	if len(ex.Rows()) == 0 && !r.task {
 		if waiters, err = r.defaultWaiter(ctx); err != nil {
 			return err
 		}

@@ -36,6 +36,12 @@ func (r *Runner) gate(ctx context.Context, ex *turn.Exchange, items []block.Item
 
 // block is the row of a block, or nil if it may not leave.
 func (r *Runner) block(ctx context.Context, ex *turn.Exchange, item block.Item) (*mailbox.OutRow, error) {
+	if ex.Task() {
+		if !ex.RepeatsText(item.Body) { // else a tool has sent it
+			ex.Lose(turn.Lost{To: item.To, Why: turn.TaskBlock, Body: item.Body})
+		}
+		return nil, nil
+	}
 	d, ok, err := r.opt.Mailbox.Destination(ctx, item.To)
 	if err != nil {
 		return nil, fmt.Errorf("look destination up: %w", err)

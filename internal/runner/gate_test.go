@@ -6,6 +6,7 @@ import (
 
 	"nanoclaw/internal/mailbox"
 	"nanoclaw/internal/provider"
+	"nanoclaw/internal/runner/tool"
 )
 
 // answer plays one exchange over a single message and returns the rig for checks.
@@ -105,7 +106,7 @@ func TestEchoGuard(t *testing.T) {
 func TestToolAndBlock(t *testing.T) {
 	t.Parallel()
 	r := answer(t, all, text("let me"), toolStart)
-	sent, err := r.run.Send(t.Context(), "me", "done")
+	sent, err := r.run.Send(t.Context(), tool.Message{To: "me", Text: "done"})
 	r.must(err)
 	if sent.Seq != 3 || sent.To != "me" {
 		t.Fatalf("sent %+v", sent)
@@ -133,7 +134,7 @@ func TestToolTwiceIsSentTwice(t *testing.T) {
 	t.Parallel()
 	r := answer(t, all, toolStart)
 	for range 2 {
-		_, err := r.run.Send(t.Context(), "me", "ping")
+		_, err := r.run.Send(t.Context(), tool.Message{To: "me", Text: "ping"})
 		r.must(err)
 	}
 	r.saidExactly("me:ping", "me:ping")
@@ -147,7 +148,7 @@ func TestWordsLeaveBeforeTheTool(t *testing.T) {
 	a := r.prompted("[m1]")
 	go func() {
 		a.query.emit(t, text(block("me", "first")))
-		_, _ = r.run.Send(t.Context(), "me", "second")
+		_, _ = r.run.Send(t.Context(), tool.Message{To: "me", Text: "second"})
 		a.query.emit(t, result(""))
 	}()
 	r.until("both", func() bool { return len(r.out()) == 2 })
@@ -158,7 +159,7 @@ func TestWordsLeaveBeforeTheTool(t *testing.T) {
 func TestSilenceAfterToolSend(t *testing.T) {
 	t.Parallel()
 	r := answer(t, all, toolStart)
-	_, err := r.run.Send(t.Context(), "family", "hello")
+	_, err := r.run.Send(t.Context(), tool.Message{To: "family", Text: "hello"})
 	r.must(err)
 	q := queryOf(t, r)
 	q.emit(t, toolEnd, result(""))

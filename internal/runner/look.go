@@ -2,10 +2,8 @@ package runner
 
 import (
 	"context"
-	"encoding/json"
 	"errors"
 	"fmt"
-	"strings"
 
 	"nanoclaw/internal/crashpoint"
 	"nanoclaw/internal/id"
@@ -16,10 +14,8 @@ import (
 	"nanoclaw/internal/runner/turn"
 )
 
-// stopWord is the command that stops the running turn.
-const stopWord = "/stop"
-
-// take deals with a batch: broken rows fail alone, /stop is obeyed, the rest is asked or, while a turn runs, pushed.
+// take deals with a batch: broken rows fail alone, answers go to who waits for them, /stop and other commands are obeyed, tasks
+// with a script wait for it, and the rest is asked or, while a turn runs, pushed.
 func (r *Runner) take(ctx context.Context, batch sqlite.Batch) error {
 	if len(batch.Broken) > 0 {
 		for _, b := range batch.Broken {
@@ -31,12 +27,22 @@ func (r *Runner) take(ctx context.Context, batch sqlite.Batch) error {
 		r.opt.Bell.Ring()
 		r.look = true
 	}
+	if err := r.answers(ctx, batch.System); err != nil {
+		return err
+	}
 	if len(batch.Rows) == 0 {
 		return nil
 	}
 	r.poll = poll{pause: pollFirst}
 	rows, err := r.obey(ctx, batch.Rows)
-	if err != nil || !wakes(rows) {
+	if err != nil {
+		return err
+	}
+	if rows, err = r.gateTasks(ctx, rows); err != nil {
+		return err
+	}
+	full := len(batch.Rows) >= r.opt.Limit
+	if rows, err = r.command(ctx, rows); err != nil || !wakes(rows) {
 		return err
 	}
 	if r.idle() {
@@ -46,12 +52,15 @@ func (r *Runner) take(ctx context.Context, batch sqlite.Batch) error {
 	if r.mayPush(rows) {
 		return r.followUp(ctx, rows)
 	}
-	if len(rows) >= r.opt.Limit { // a /stop may stand behind the batch
-		behind, err := r.opt.Mailbox.Fetch(ctx, max(r.opt.Limit, stopScan))
+	if full { // a command may stand behind the batch
+		behind, err := r.opt.Mailbox.Fetch(ctx, max(r.opt.Limit, commandScan))
 		if err != nil {
-			return fmt.Errorf("look for stop: %w", err)
+			return fmt.Errorf("look for commands: %w", err)
 		}
-		_, err = r.obey(ctx, behind.Rows)
+		if rows, err = r.obey(ctx, behind.Rows); err != nil {
+			return err
+		}
+		_, err = r.command(ctx, rows)
 		return err
 	}
 	return nil // looked at again when the running exchange ends
@@ -64,55 +73,6 @@ func wakes(rows []mailbox.InRow) bool {
 		}
 	}
 	return false
-}
-
-// obey completes /stop rows at once and ends what they stop: the running turn, else the exchange that waits for a retry, else
-// what the same chat asked before it in this batch. It returns the other rows.
-func (r *Runner) obey(ctx context.Context, rows []mailbox.InRow) ([]mailbox.InRow, error) {
-	var done []string
-	var stop mailbox.InRow
-	for _, row := range rows {
-		if isStop(row) {
-			done, stop = append(done, row.ID), row
-		}
-	}
-	if done == nil {
-		return rows, nil
-	}
-	idle := r.idle()
-	var rest []mailbox.InRow
-	for _, row := range rows {
-		switch {
-		case isStop(row):
-		case idle && row.Seq < stop.Seq && row.Address == stop.Address && row.Trigger:
-			done = append(done, row.ID)
-		default:
-			rest = append(rest, row)
-		}
-	}
-	r.log.Info("stopped by a person", obs.KeyCount, len(done))
-	if _, err := r.opt.Mailbox.Finish(ctx, mailbox.Finish{Completed: done}); err != nil {
-		return nil, fmt.Errorf("complete stop: %w", err)
-	}
-	r.opt.Bell.Ring()
-	r.look = true // rows that the taken ones kept out of the batch
-	return rest, r.halt(ctx)
-}
-
-// isStop reports whether a row is the command to stop: that word alone, from a person.
-func isStop(row mailbox.InRow) bool {
-	if row.Kind != mailbox.KindChat && row.Kind != mailbox.KindChatSDK || !row.Trigger ||
-		row.ChannelType == mailbox.ChannelAgent || row.ChannelType == mailbox.ChannelEcho {
-		return false
-	}
-	var c struct {
-		Text json.RawMessage `json:"text"`
-	}
-	var text string
-	if json.Unmarshal(row.Content, &c) != nil || json.Unmarshal(c.Text, &text) != nil {
-		return false
-	}
-	return strings.EqualFold(strings.TrimSpace(text), stopWord)
 }
 
 // mayPush reports whether rows may go into the running query now. Without receipts nobody could say which exchange a pushed
@@ -144,9 +104,18 @@ func (r *Runner) claim(ctx context.Context, rows []mailbox.InRow) (*turn.Exchang
 		}
 		r.log.Info("an exchange is run again", obs.KeyExchange, exchange, obs.KeyCount, len(sent))
 	}
-	ex := turn.New(exchange, rows, sent)
+	ex := r.exchange(exchange, rows, sent)
 	if err := r.opt.Mailbox.Claim(ctx, exchange, ex.IDs()); err != nil {
 		return nil, fmt.Errorf("claim rows: %w", err)
+	}
+	if rows[0].Exchange != "" {
+		_, nudged, err := r.opt.Mailbox.StateValue(ctx, nudgedKey(exchange))
+		if err != nil {
+			return nil, fmt.Errorf("read whether the exchange was nudged: %w", err)
+		}
+		if nudged {
+			ex.Remember()
+		}
 	}
 	crashpoint.Hit("runner.claimed")
 	return ex, nil
@@ -159,12 +128,11 @@ func (r *Runner) followUp(ctx context.Context, rows []mailbox.InRow) error {
 	if err != nil {
 		return err
 	}
-	text, err := r.opt.Words.Prompt(ctx, rows, nil)
+	in, err := r.prompt(ctx, ex, "")
 	if err != nil {
 		r.backlog = append(r.backlog, retry{exchange: ex})
-		return fmt.Errorf("make prompt: %w", err)
+		return err
 	}
-	in := provider.Input{ID: id.New(prefixInput), Text: text}
 	if err := r.q.Push(ctx, in); err != nil {
 		if !errors.Is(err, provider.ErrEnded) {
 			r.log.Warn("a follow-up was not taken over", obs.Error(err))

@@ -26,7 +26,7 @@ func (r *Runner) loop(ctx context.Context) error {
 			}
 			continue
 		}
-		if r.opt.Once && r.looked && !r.blind && r.idle() {
+		if r.opt.Once && r.looked && !r.blind && r.idle() && len(r.gated) == 0 {
 			return nil
 		}
 		wait := timer.C
@@ -54,8 +54,10 @@ func (r *Runner) hear(ctx context.Context, wait <-chan time.Time) error {
 			return r.ended(ctx)
 		}
 		return r.handle(ctx, ev)
-	case s := <-r.sends:
-		return r.send(ctx, s)
+	case e := <-r.errands:
+		return r.serve(ctx, e)
+	case s := <-r.scripts:
+		return r.scriptEnded(ctx, s)
 	case <-r.opt.Bell.Rung():
 		r.look = true
 	case <-r.opt.Bell.Changed():
@@ -85,7 +87,7 @@ func (r *Runner) deadline() time.Time {
 		add(r.backlog[0].at)
 	}
 	add(r.stop.deadline)
-	add(r.board.deadline(!r.idle()))
+	add(r.board.deadline(r.busy()))
 	return at
 }
 

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"strings"
 	"time"
 
 	"nanoclaw/internal/crashpoint"
@@ -18,6 +19,8 @@ import (
 // result ends the provider's turn. held are rows that are decided and not yet written.
 func (r *Runner) result(ctx context.Context, ex *turn.Exchange, ev provider.Event, held []mailbox.OutRow) error {
 	r.loose = nil
+	r.turnOver()
+	r.spend(ex, ev)
 	r.board.toolEnded(r.opt.Now(), "")
 	stopped := r.stop.exchange == ex
 	r.stop = stopping{}
@@ -28,6 +31,9 @@ func (r *Runner) result(ctx context.Context, ex *turn.Exchange, ev provider.Even
 		return r.setback(ctx, ex, setback{retryable: true, class: provider.ClassOther, err: errors.New("the turn was interrupted")}, held)
 	case ev.IsError:
 		return r.setback(ctx, ex, r.failure(ev), held)
+	}
+	if ex.Command() != "" {
+		return r.commandEnded(ctx, ex, ev.Text)
 	}
 	var items []block.Item
 	if !r.caps.MidTurnText {
@@ -44,6 +50,13 @@ func (r *Runner) result(ctx context.Context, ex *turn.Exchange, ev provider.Even
 	}
 	held = append(held, rows...)
 	v := ex.Judge(bare)
+	if v.Log {
+		row, err := r.runLog(ex, ev.Text)
+		if err != nil {
+			return err
+		}
+		held = append(held, row...)
+	}
 	if v.Nudge && !stopped {
 		return r.nudge(ctx, ex, bare, held)
 	}
@@ -89,10 +102,18 @@ func fallback(ex *turn.Exchange, text string) (mailbox.OutRow, error) {
 	asker, _ := ex.Asker()
 	row := mailbox.OutRow{Kind: mailbox.KindChat, Address: asker.Address, InReplyTo: asker.ID, Exchange: ex.ID(), Fallback: true}
 	var err error
-	for row.Content, err = encodeText(text); err == nil && len(row.Content) > mailbox.MaxContent; row.Content, err = encodeText(text) {
-		text = cut(text, len(text)-(len(row.Content)-mailbox.MaxContent)-len("…"))
-	}
+	row.Content, err = fitting(mailbox.ChatOut{Text: text})
 	return row, err
+}
+
+// fitting encodes a message whose text is cut if it is too long for a row.
+func fitting(c mailbox.ChatOut) ([]byte, error) {
+	content, err := mailbox.EncodeContent(c)
+	for err == nil && len(content) > mailbox.MaxContent {
+		c.Text = cut(c.Text, len(c.Text)-(len(content)-mailbox.MaxContent)-len("…"))
+		content, err = mailbox.EncodeContent(c)
+	}
+	return content, err
 }
 
 func encodeText(text string) ([]byte, error) {
@@ -114,10 +135,16 @@ func (r *Runner) nudge(ctx context.Context, ex *turn.Exchange, bare string, held
 	if err != nil {
 		return err
 	}
-	text := r.opt.Words.Nudge(Nudge{Lost: ex.Lost(), Bare: bare != "" && !ex.Spoke(), Known: names})
-	if err := r.write(ctx, held); err != nil {
-		return err
+	text := r.opt.Words.Nudge(Nudge{Lost: ex.Lost(), Bare: bare != "" && !ex.Spoke() && !ex.Task(), Task: ex.Task(), Known: names})
+	// That the exchange was nudged is durable before the model is: a crash must not lead to a second nudge.
+	f := mailbox.Finish{Out: held, Usage: r.takeSpent()}
+	if len(ex.Rows()) > 0 {
+		f.State = map[string]string{nudgedKey(ex.ID()): "1"}
 	}
+	if _, err := r.opt.Mailbox.Finish(ctx, f); err != nil {
+		return fmt.Errorf("write blocks: %w", err)
+	}
+	r.opt.Bell.Ring()
 	if err := ex.Step(turn.Nudge); err != nil {
 		return err
 	}
@@ -151,6 +178,57 @@ func (r *Runner) nudge(ctx context.Context, ex *turn.Exchange, bare string, held
 	return nil
 }
 
+// nudgedKey is the session state that says of an unfinished exchange that it has had its nudge.
+func nudgedKey(exchange string) string { return "nudged:" + exchange }
+
+// runLog is the row that a task's final text becomes.
+func (r *Runner) runLog(ex *turn.Exchange, text string) ([]mailbox.OutRow, error) {
+	if ex.Logged() {
+		return nil, nil
+	}
+	entry := r.opt.Words.RunLog(text)
+	if entry == "" {
+		return nil, nil
+	}
+	content, err := encodeText(entry)
+	return []mailbox.OutRow{{Kind: mailbox.KindTaskLog, Content: content, Exchange: ex.ID()}}, err
+}
+
+// commandEnded gives the output of a provider's command to the person who typed it.
+func (r *Runner) commandEnded(ctx context.Context, ex *turn.Exchange, output string) error {
+	output = strings.TrimSpace(output)
+	if output == "" {
+		word, _, _ := strings.Cut(ex.Command(), " ")
+		output = word + " is done."
+	}
+	asker, _ := ex.Asker()
+	row := mailbox.OutRow{Kind: mailbox.KindChat, Address: asker.Address, InReplyTo: asker.ID, Exchange: ex.ID()}
+	var err error
+	if row.Content, err = fitting(mailbox.ChatOut{Text: output, Notice: true}); err != nil {
+		return err
+	}
+	return r.finish(ctx, ex, turn.Complete, mailbox.Finish{Out: []mailbox.OutRow{row}, Completed: ex.IDs(), State: r.conversation()})
+}
+
+// spend notes what a result has cost, also that of a failed one.
+func (r *Runner) spend(ex *turn.Exchange, ev provider.Event) {
+	if ev.Usage == nil {
+		return
+	}
+	r.spent = append(r.spent, mailbox.Usage{
+		Timestamp: r.opt.Now(), Exchange: ex.ID(), SeriesID: ex.Series(), Provider: r.opt.Provider.Name(), Model: r.opt.Model, Failed: ev.IsError,
+		InputTokens: ev.Usage.InputTokens, OutputTokens: ev.Usage.OutputTokens, CacheReadTokens: ev.Usage.CacheReadTokens,
+		CacheCreationTokens: ev.Usage.CacheCreationTokens, CostUSD: ev.Usage.CostUSD,
+	})
+}
+
+// takeSpent is what is to be written with the next transaction.
+func (r *Runner) takeSpent() []mailbox.Usage {
+	spent := r.spent
+	r.spent = nil
+	return spent
+}
+
 // stopped ends an exchange that a person stopped: silent on purpose. The session goes on. What waits in the query is asked
 // again in a new one, since an interrupt may have swallowed it.
 func (r *Runner) stopped(ctx context.Context, ex *turn.Exchange, held []mailbox.OutRow) error {
@@ -176,8 +254,12 @@ func (r *Runner) finish(ctx context.Context, ex *turn.Exchange, on turn.Event, f
 	if on == turn.Stop {
 		f.Completed = ex.IDs()
 	}
+	if ex.Nudged() && len(ex.Rows()) > 0 {
+		f.Forget = append(f.Forget, nudgedKey(ex.ID()))
+	}
+	f.Usage = r.takeSpent()
 	crashpoint.Hit("runner.finish")
-	if len(f.Out)+len(f.Completed)+len(f.Failed)+len(f.State) > 0 {
+	if len(f.Out)+len(f.Completed)+len(f.Failed)+len(f.Skipped)+len(f.State)+len(f.Usage)+len(f.Forget) > 0 {
 		if _, err := r.opt.Mailbox.Finish(ctx, f); err != nil {
 			return fmt.Errorf("finish exchange: %w", err)
 		}

@@ -17,6 +17,7 @@ import (
 	"nanoclaw/internal/mailbox/sqlite"
 	"nanoclaw/internal/provider"
 	"nanoclaw/internal/runner"
+	"nanoclaw/internal/runner/tool"
 )
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
@@ -170,7 +171,7 @@ var (
 // fakeWords makes prompts a test can read.
 type fakeWords struct{}
 
-func (fakeWords) Prompt(_ context.Context, rows []mailbox.InRow, sent []mailbox.OutRow) (string, error) {
+func (fakeWords) Prompt(_ context.Context, rows []mailbox.InRow, sent []mailbox.OutRow) (runner.Prompt, error) {
 	var b strings.Builder
 	for _, r := range rows {
 		fmt.Fprintf(&b, "[%s]", r.ID)
@@ -178,8 +179,14 @@ func (fakeWords) Prompt(_ context.Context, rows []mailbox.InRow, sent []mailbox.
 	for _, r := range sent {
 		fmt.Fprintf(&b, "{sent %s}", textOf(r))
 	}
-	return b.String(), nil
+	return runner.Prompt{Text: b.String()}, nil
 }
+
+func (fakeWords) Moved(before, after []mailbox.Destination) string {
+	return fmt.Sprintf("MOVED %d to %d", len(before), len(after))
+}
+
+func (fakeWords) RunLog(text string) string { return "log: " + text }
 
 func (fakeWords) Instructions(context.Context) (string, error) { return "be good", nil }
 
@@ -190,6 +197,9 @@ func (fakeWords) Nudge(n runner.Nudge) string {
 	}
 	if n.Bare {
 		s += " bare"
+	}
+	if n.Task {
+		s += " task"
 	}
 	return s
 }
@@ -366,7 +376,7 @@ func (r *rig) sync() {
 	r.t.Helper()
 	ctx, cancel := context.WithTimeout(r.t.Context(), patience)
 	defer cancel()
-	if _, err := r.run.Send(ctx, "nobody", "x"); err == nil || ctx.Err() != nil {
+	if _, err := r.run.Send(ctx, tool.Message{To: "nobody", Text: "x"}); err == nil || ctx.Err() != nil {
 		r.t.Fatalf("the loop does not answer: %v", err)
 	}
 }

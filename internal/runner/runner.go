@@ -5,8 +5,11 @@ package runner
 
 import (
 	"context"
+	"encoding/json"
 	"fmt"
+	"io"
 	"log/slog"
+	"strings"
 	"sync"
 	"time"
 
@@ -23,8 +26,12 @@ type Inbox interface {
 	Fetch(ctx context.Context, limit int) (sqlite.Batch, error)
 	Destinations(ctx context.Context) ([]mailbox.Destination, error)
 	Destination(ctx context.Context, name string) (mailbox.Destination, bool, error)
+	DestinationFor(ctx context.Context, a mailbox.Address) (mailbox.Destination, bool, error)
 	LatestFrom(ctx context.Context, a mailbox.Address) (mailbox.InRow, bool, error)
 	Routing(ctx context.Context) (mailbox.Address, error)
+	Row(ctx context.Context, id string) (mailbox.InRow, error)
+	InBySeq(ctx context.Context, seq int64) (mailbox.InRow, bool, error)
+	Delivered(ctx context.Context, messageOutID string) (mailbox.Delivered, bool, error)
 }
 
 // Outbox is what the loop writes; each call is durable on return.
@@ -35,6 +42,9 @@ type Outbox interface {
 	Finish(ctx context.Context, f mailbox.Finish) ([]mailbox.OutRow, error)
 	// Sent are the rows that an exchange has written, by whatever incarnation.
 	Sent(ctx context.Context, exchange string) ([]mailbox.OutRow, error)
+	OutBySeq(ctx context.Context, seq int64) (mailbox.OutRow, bool, error)
+	PutOutBlob(ctx context.Context, rowID, name string, src io.Reader, max int64) error
+	DropOutBlobs(rowID string) error
 }
 
 // Board is what the loop keeps and shows of itself.
@@ -42,6 +52,7 @@ type Board interface {
 	StateValue(ctx context.Context, key string) (string, bool, error)
 	DeleteState(ctx context.Context, key string) error
 	SetContainer(ctx context.Context, c mailbox.ContainerState) error
+	Usage(ctx context.Context) ([]mailbox.Usage, error)
 	Beat() error
 }
 
@@ -64,16 +75,27 @@ type Bell interface {
 type Nudge struct {
 	Lost  []turn.Lost // blocks that did not leave
 	Bare  bool        // there was text outside of blocks and nothing has left
+	Task  bool        // only tools send; the text is in the run log already
 	Known []string    // names of the destinations
+}
+
+// Prompt is what the model is given for a batch.
+type Prompt struct {
+	Text        string
+	Attachments []provider.Attachment
 }
 
 // Words turns rows and decisions into text for the model and for people.
 type Words interface {
 	// Prompt shows rows; sent is what an earlier attempt at the same exchange has already sent.
-	Prompt(ctx context.Context, rows []mailbox.InRow, sent []mailbox.OutRow) (string, error)
+	Prompt(ctx context.Context, rows []mailbox.InRow, sent []mailbox.OutRow) (Prompt, error)
 	// Instructions are appended to the provider's own system prompt; they are read anew for each query.
 	Instructions(ctx context.Context) (string, error)
+	// Moved tells the model, in front of its next prompt, how the destinations have changed since; empty: not so that it matters.
+	Moved(before, after []mailbox.Destination) string
 	Nudge(n Nudge) string
+	// RunLog is the entry that a task's final text makes in its run log; empty: none.
+	RunLog(text string) string
 	// Notice tells a person in plain words that the agent failed; resetsAt is when a limit ends, if known.
 	Notice(class provider.Class, resetsAt time.Time) string
 }
@@ -84,8 +106,15 @@ type Options struct {
 	Bell     Bell
 	Provider provider.Provider
 	Words    Words
-	Limit    int    // rows of one prompt
-	Cwd      string // the agent's folder
+	Limit    int      // rows of one prompt
+	Cwd      string   // the agent's folder
+	Dirs     []string // further folders it may work in
+	Model    string   // for the usage log
+	// Script runs the script of a task, in any goroutine, until it has ended or ctx has. It says whether the model is to be asked
+	// and with what. Optional: without it tasks that have a script are skipped.
+	Script func(ctx context.Context, rowID, script string) (wake bool, data json.RawMessage, err error)
+	// UploadTrace hands the transcript of a conversation out and says where it is. Optional: switched off.
+	UploadTrace func(ctx context.Context, continuation string) (string, error)
 	// MCP are the servers of a query; it is called before each one. Optional.
 	MCP func(ctx context.Context) ([]provider.MCPServer, error)
 	// Looked is called once, after the first look at the inbox. Optional.
@@ -109,8 +138,8 @@ const (
 	corruptLimit = 10
 	// maxWaiting exchanges are with the provider and not yet begun; further rows stay in the mailbox.
 	maxWaiting = 16
-	// stopScan is how far behind the batch a /stop is looked for while a turn runs.
-	stopScan = 100
+	// commandScan is how far behind the batch a command is looked for while a turn runs.
+	commandScan = 100
 	// stopPatience is how long an interrupted turn may take to end before the query is aborted.
 	stopPatience = 10 * time.Second
 	// abortPatience is how long a provider may take to abort; its own bound is shorter.
@@ -129,8 +158,12 @@ type Runner struct {
 	caps provider.Caps
 	log  *slog.Logger
 
-	sends chan *send
-	gone  chan struct{} // closed when Run returns
+	errands    chan *errand
+	scripts    chan scripted
+	beside     context.Context // of the scripts
+	endScripts context.CancelFunc
+	slots      chan struct{} // one for each script that runs
+	gone       chan struct{} // closed when Run returns
 
 	// All below belongs to the goroutine of Run.
 
@@ -142,6 +175,11 @@ type Runner struct {
 	backlog []retry         // claimed exchanges that are to be asked (again) when the provider is idle
 	loose   []mailbox.OutRow
 	stop    stopping
+	task    bool                     // the session is one of tasks
+	batch   int64                    // commands up to this seq wait for the rows before them
+	gated   map[string]mailbox.InRow // tasks whose scripts run
+	waiters map[string]*waiter       // by the id of the row they wait for
+	spent   []mailbox.Usage          // not yet in the usage log
 
 	continuation string // what a new query resumes: that of the last completed turn
 	stored       string // the same, in session state
@@ -196,7 +234,8 @@ func New(opt Options) *Runner {
 	opt.Mailbox = steady{opt.Mailbox}
 	return &Runner{
 		opt: opt, caps: opt.Provider.Caps(), log: opt.Log.With(obs.KeyComponent, "runner"),
-		sends: make(chan *send), gone: make(chan struct{}), look: true, poll: poll{pause: pollFirst},
+		errands: make(chan *errand), scripts: make(chan scripted), slots: make(chan struct{}, maxScripts), gone: make(chan struct{}),
+		gated: map[string]mailbox.InRow{}, waiters: map[string]*waiter{}, look: true, poll: poll{pause: pollFirst},
 	}
 }
 
@@ -205,15 +244,15 @@ func New(opt Options) *Runner {
 // everything it started has ended.
 func (r *Runner) Run(ctx context.Context) error {
 	defer close(r.gone)
-	v, _, err := r.opt.Mailbox.StateValue(ctx, r.stateKey())
-	if err != nil {
+	if err := r.recall(ctx); err != nil {
 		if ctx.Err() != nil {
 			return nil
 		}
-		return fmt.Errorf("read continuation: %w", err)
+		return err
 	}
-	r.continuation, r.stored = v, v
-	err = r.loop(ctx)
+	r.beside, r.endScripts = context.WithCancel(ctx)
+	defer r.endScripts()
+	err := r.loop(ctx)
 	if ctx.Err() != nil && !fatal(err) {
 		err = nil
 	}
@@ -223,9 +262,33 @@ func (r *Runner) Run(ctx context.Context) error {
 	return err
 }
 
+// recall reads what the session is and which conversation it goes on with.
+func (r *Runner) recall(ctx context.Context) error {
+	v, _, err := r.opt.Mailbox.StateValue(ctx, r.stateKey())
+	if err != nil {
+		return fmt.Errorf("read continuation: %w", err)
+	}
+	r.continuation, r.stored = v, v
+	home, err := r.opt.Mailbox.Routing(ctx)
+	if err != nil {
+		return fmt.Errorf("read routing: %w", err)
+	}
+	r.task = strings.HasPrefix(home.ThreadID, mailbox.TaskThread)
+	return nil
+}
+
 func (r *Runner) stateKey() string { return "continuation:" + r.opt.Provider.Name() }
 
-// idle reports whether nothing is under way.
+// exchange makes the state of an exchange over claimed rows.
+func (r *Runner) exchange(id string, rows []mailbox.InRow, sent []mailbox.OutRow) *turn.Exchange {
+	ex := turn.New(id, rows, sent)
+	if r.task {
+		ex.SetTask()
+	}
+	return ex
+}
+
+// idle reports whether nothing is under way with the provider.
 func (r *Runner) idle() bool {
 	return r.running == nil && len(r.waiting) == 0 && len(r.backlog) == 0
 }

@@ -10,6 +10,7 @@ import (
 
 	"nanoclaw/internal/mailbox"
 	"nanoclaw/internal/provider"
+	"nanoclaw/internal/runner/tool"
 )
 
 // simulation plays a provider that does everything the contract allows, in random order, over a real mailbox. Its model answers
@@ -124,7 +125,7 @@ func (s *simulation) speak() bool {
 		case sentAlready && s.random.IntN(2) == 0:
 			continue // it reads its prompt; the other half tests the guard
 		case s.random.IntN(4) == 0:
-			if _, err := s.run.Send(s.t.Context(), "me", "re "+id); err != nil {
+			if _, err := s.run.Send(s.t.Context(), tool.Message{To: "me", Text: "re "+id}); err != nil {
 				return false
 			}
 			continue

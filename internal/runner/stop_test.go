@@ -10,6 +10,7 @@ import (
 	"nanoclaw/internal/mailbox/sqlite"
 	"nanoclaw/internal/provider"
 	"nanoclaw/internal/runner"
+	"nanoclaw/internal/runner/tool"
 )
 
 func openRunner(t *testing.T, dir string, incarnation int64) (*sqlite.Runner, error) {
@@ -197,7 +198,7 @@ func TestTurnThatDoesNotStop(t *testing.T) {
 func TestSendFromOutsideATurn(t *testing.T) {
 	t.Parallel()
 	r := newRig(t, all).start()
-	_, err := r.run.Send(t.Context(), "family", "hello")
+	_, err := r.run.Send(t.Context(), tool.Message{To: "family", Text: "hello"})
 	r.must(err)
 	r.saidExactly("42:hello")
 	if row := r.out()[0]; row.Exchange != "" {
@@ -211,7 +212,7 @@ func TestSendAfterTheEnd(t *testing.T) {
 	r.must(r.end())
 	ctx, cancel := context.WithTimeout(t.Context(), patience)
 	defer cancel()
-	if _, err := r.run.Send(ctx, "me", "x"); err == nil || ctx.Err() != nil {
+	if _, err := r.run.Send(ctx, tool.Message{To: "me", Text: "x"}); err == nil || ctx.Err() != nil {
 		t.Fatalf("error %v", err)
 	}
 }
@@ -225,7 +226,7 @@ func TestSendDuringShutdown(t *testing.T) {
 	done := make(chan error, 1)
 	go func() {
 		for {
-			if _, err := r.run.Send(t.Context(), "me", "again"); err != nil {
+			if _, err := r.run.Send(t.Context(), tool.Message{To: "me", Text: "again"}); err != nil {
 				done <- err
 				return
 			}

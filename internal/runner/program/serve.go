@@ -59,7 +59,8 @@ func serve(ctx context.Context, p paths, once bool, log *slog.Logger) (err error
 	defer cancel()
 	bell := sqlite.DialBell(side, p.host, c.Incarnation, log)
 	defer func() { err = errors.Join(err, bell.Close()) }()
-	set := tool.New(tool.Options{Session: toolSession{s}, Cwd: p.agent, Roots: []string{filepath.Join(p.files, "inbox"), os.TempDir()}})
+	loop := &late{}
+	set := tool.New(tool.Options{Session: loop, Cwd: p.agent, Roots: []string{filepath.Join(p.files, "inbox"), os.TempDir()}})
 	s.tools = tool.NewServer(set, log)
 	defer func() { err = errors.Join(err, s.tools.Close()) }()
 	defer cancel()
@@ -88,11 +89,15 @@ func serve(ctx context.Context, p paths, once bool, log *slog.Logger) (err error
 		opt.MCP = s.servers
 	}
 	s.loop = runner.New(opt)
+	loop.Session = s.loop
 	log.Info("runner started", obs.KeyProvider, prov.Name(), obs.KeyIncarnation, c.Incarnation, obs.KeySession, c.SessionID)
 	err = s.loop.Run(ctx)
 	log.Info("runner ended")
 	return err
 }
+
+// late is the loop, which is made after the tools and before anything can call them.
+type late struct{ tool.Session }
 
 // servers are the tool servers of a query: our own first, then those of the agent's settings.
 func (s *session) servers(ctx context.Context) ([]provider.MCPServer, error) {
@@ -111,7 +116,7 @@ func (s *session) servers(ctx context.Context) ([]provider.MCPServer, error) {
 func (s *session) openDoors() {
 	if err := os.MkdirAll(s.sockets, 0o700); err != nil {
 		s.log.Warn("the runner's socket cannot be opened", obs.Error(err))
-	} else if opened, err := door.Listen(s.ctx, s.sockets, s.log, s.tools.Handler(), ncl.Handler(toolSession{s}.Admin)); err != nil {
+	} else if opened, err := door.Listen(s.ctx, s.sockets, s.log, s.tools.Handler(), ncl.Handler(s.loop.Admin)); err != nil {
 		s.log.Warn("the runner's socket cannot be opened", obs.Error(err))
 	} else {
 		s.side.Go(opened.Wait)

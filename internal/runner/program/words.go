@@ -21,7 +21,7 @@ type words struct {
 	zone *time.Location
 }
 
-func (w words) Prompt(ctx context.Context, rows []mailbox.InRow, sent []mailbox.OutRow) (string, error) {
+func (w words) Prompt(ctx context.Context, rows []mailbox.InRow, sent []mailbox.OutRow) (runner.Prompt, error) {
 	var failed error
 	text := prompt.Render(rows, prompt.Env{
 		Zone: w.zone, Now: time.Now(), Root: w.root, Sent: sent,
@@ -33,7 +33,7 @@ func (w words) Prompt(ctx context.Context, rows []mailbox.InRow, sent []mailbox.
 			return d.Name, ok
 		},
 	})
-	return text, failed
+	return runner.Prompt{Text: text}, failed
 }
 
 func (w words) Instructions(ctx context.Context) (string, error) {
@@ -43,6 +43,10 @@ func (w words) Instructions(ctx context.Context) (string, error) {
 	}
 	return prompt.Addendum(prompt.AddendumEnv{Name: w.name, Destinations: all}), nil
 }
+
+func (w words) Moved(before, after []mailbox.Destination) string { return "" }
+
+func (w words) RunLog(text string) string { return text }
 
 func (w words) Nudge(n runner.Nudge) string {
 	u := prompt.Undelivered{Bare: n.Bare, Known: n.Known}

@@ -22,20 +22,24 @@ type Exchange struct {
 	attempts int
 	left     []left
 	lost     []Lost
+	command  string
+	task     bool
+	logged   bool // its run log is written
 }
 
 // left is a row that this exchange has written.
 type left struct {
 	row     mailbox.OutRow
-	text    string
-	earlier bool // by an earlier incarnation or an earlier attempt
+	words   bool   // a message, a file, a question or a card: no notice, no edit, no reaction, nothing for the host
+	text    string // with the names of its files; empty: it repeats nothing
+	earlier bool   // by an earlier incarnation or an earlier attempt
 	tool    bool
 }
 
 // New is an exchange over claimed rows. sent are the rows that it wrote in an earlier incarnation, if it is run again.
 // An exchange without rows is one nobody asked for: it begins at once.
 func New(id string, rows []mailbox.InRow, sent []mailbox.OutRow) *Exchange {
-	e := &Exchange{id: id, state: Claimed, rows: slices.Clone(rows), parser: block.New()}
+	e := &Exchange{id: id, state: Claimed, rows: slices.Clone(rows), parser: block.New(), task: run(rows)}
 	if len(rows) == 0 {
 		e.state = Running
 	}
@@ -95,10 +99,43 @@ func (e *Exchange) Absorb(other *Exchange) {
 	e.rows = append(e.rows, other.rows...)
 	slices.SortFunc(e.rows, func(a, b mailbox.InRow) int { return int(min(max(a.Seq-b.Seq, -1), 1)) })
 	e.nudged = e.nudged || other.nudged
+	e.task = e.task && other.task // somebody waits for an answer now
 	for _, l := range other.left {
 		l.earlier = l.earlier || l.row.Exchange != e.id
 		e.left = append(e.left, l)
 	}
+}
+
+// Remember says that an earlier incarnation has nudged, so that the exchange stays at one nudge.
+func (e *Exchange) Remember() { e.nudged = true }
+
+// SetCommand makes text, a command of the provider, the whole prompt of the exchange; its result is the answer.
+func (e *Exchange) SetCommand(text string) { e.command = text }
+
+// Command is the prompt that is a command; empty: the exchange has an ordinary one.
+func (e *Exchange) Command() string { return e.command }
+
+// SetTask says that only tools send, whatever the rows: the session is one of tasks.
+func (e *Exchange) SetTask() { e.task = true }
+
+// Task reports whether only tools send and the final text is the run log's (spec/runner.md section 4.10).
+func (e *Exchange) Task() bool { return e.task }
+
+// Logged reports whether the run log is written, and says that it is from now on.
+func (e *Exchange) Logged() bool {
+	was := e.logged
+	e.logged = true
+	return was
+}
+
+// Series is that of the exchange's task; empty: it has none.
+func (e *Exchange) Series() string {
+	for _, r := range e.rows {
+		if r.Kind == mailbox.KindTask && r.SeriesID != "" {
+			return r.SeriesID
+		}
+	}
+	return ""
 }
 
 // Nudged reports whether the exchange has had its one nudge.
@@ -136,31 +173,54 @@ func (e *Exchange) Heard() bool { return e.heard }
 func (e *Exchange) Left(row mailbox.OutRow, tool bool) { e.note(row, tool, false) }
 
 func (e *Exchange) note(row mailbox.OutRow, tool, earlier bool) {
-	if row.Kind != mailbox.KindChat {
-		return
-	}
+	e.logged = e.logged || row.Kind == mailbox.KindTaskLog
+	l := left{row: row, earlier: earlier, tool: tool}
 	var c mailbox.ChatOut
-	if err := json.Unmarshal(row.Content, &c); err != nil || c.Notice || c.Operation != "" {
-		return
+	if row.Kind == mailbox.KindChat && json.Unmarshal(row.Content, &c) == nil && !c.Notice && c.Operation == "" {
+		l.words, l.text = true, signature(c.Text, c.Files)
 	}
-	text := c.Text
-	if len(c.Files) > 0 {
-		text = "" // a file with a caption is no repetition of the caption
-	}
-	e.left = append(e.left, left{row: row, text: text, earlier: earlier, tool: tool})
+	e.left = append(e.left, l)
 }
 
-// Sent are the rows that left, in the order in which they were written: what the prompt of a re-run lists.
+// signature is what makes two messages the same: a file with a caption is no repetition of the caption.
+func signature(text string, files []string) string {
+	return strings.Join(append([]string{text}, files...), "\x00")
+}
+
+// Sent are the messages that left, in the order in which they were written: what the prompt of a re-run lists.
 func (e *Exchange) Sent() []mailbox.OutRow {
 	out := make([]mailbox.OutRow, 0, len(e.left))
 	for _, l := range e.left {
-		out = append(out, l.row)
+		if l.words {
+			out = append(out, l.row)
+		}
 	}
 	return out
 }
 
-// Spoke reports whether anything has left in the exchange, by whatever incarnation.
-func (e *Exchange) Spoke() bool { return len(e.left) > 0 }
+// Spoke reports whether any message has left in the exchange, by whatever incarnation.
+func (e *Exchange) Spoke() bool {
+	return slices.ContainsFunc(e.left, func(l left) bool { return l.words })
+}
+
+// Acted reports whether the exchange has written anything at all, by whatever incarnation.
+func (e *Exchange) Acted() bool { return len(e.left) > 0 }
+
+// Earlier finds a row that an earlier incarnation or attempt has written: what a tool asks for once more is not done twice.
+func (e *Exchange) Earlier(same func(mailbox.OutRow) bool) (mailbox.OutRow, bool) {
+	for _, l := range e.left {
+		if l.earlier && same(l.row) {
+			return l.row, true
+		}
+	}
+	return mailbox.OutRow{}, false
+}
+
+// answered reports whether what has left counts as an answer: words to another agent are none to a person who waits (W12).
+func (e *Exchange) answered() bool {
+	_, person := e.Asker()
+	return slices.ContainsFunc(e.left, func(l left) bool { return l.words && (!person || l.row.ChannelType != mailbox.ChannelAgent) })
+}
 
 // Repeats is the echo guard for a block that closed in segment: the same text to the same place left by a tool, in an earlier
 // segment, or in an earlier incarnation or attempt (spec/bugs.md GATE-4).
@@ -170,10 +230,15 @@ func (e *Exchange) Repeats(to mailbox.Address, text string, segment int) bool {
 	})
 }
 
+// RepeatsText reports whether the exchange has sent this text, to wherever.
+func (e *Exchange) RepeatsText(text string) bool {
+	return slices.ContainsFunc(e.left, func(l left) bool { return l.words && l.text == text })
+}
+
 // RepeatsEarlier is the guard for tools: the row of an earlier incarnation or attempt that said the same.
-func (e *Exchange) RepeatsEarlier(to mailbox.Address, text string) (mailbox.OutRow, bool) {
+func (e *Exchange) RepeatsEarlier(to mailbox.Address, text string, files ...string) (mailbox.OutRow, bool) {
 	for _, l := range e.left {
-		if l.earlier && l.same(to, text) {
+		if l.earlier && l.same(to, signature(text, files)) {
 			return l.row, true
 		}
 	}

@@ -12,6 +12,18 @@ func person(r mailbox.InRow) bool {
 		r.ChannelType != "" && r.PlatformID != "" && r.ChannelType != mailbox.ChannelAgent && r.ChannelType != mailbox.ChannelEcho
 }
 
+// run reports whether rows are a task's run: at least one task, and nothing else but copies of other conversations.
+func run(rows []mailbox.InRow) bool {
+	task := false
+	for _, r := range rows {
+		if r.Kind != mailbox.KindTask && r.ChannelType != mailbox.ChannelEcho {
+			return false
+		}
+		task = task || r.Kind == mailbox.KindTask
+	}
+	return task
+}
+
 // Asker is the row of the person who waits: the newest human chat row that may wake, never a context, agent or task row.
 func (e *Exchange) Asker() (mailbox.InRow, bool) {
 	for i := len(e.rows) - 1; i >= 0; i-- {

@@ -29,7 +29,7 @@ const (
 	Begin    Event = "begin"    // the provider's turn for it has begun
 	Nudge    Event = "nudge"    // the model is asked, once, to send again
 	Again    Event = "again"    // the prompt is to be sent again: a retry
-	Complete Event = "complete" // the provider's result stands
+	Complete Event = "complete" // the provider's result stands, or nothing was to be asked
 	Fail     Event = "fail"     // it is given up
 	Stop     Event = "stop"     // a person stopped it
 	Join     Event = "join"     // the running turn took its prompt
@@ -47,6 +47,7 @@ type Rule struct {
 func Rules() []Rule {
 	return []Rule{
 		{Claimed, Prompt, Waiting},
+		{Claimed, Complete, Done},
 		{Claimed, Fail, Failed},
 		{Claimed, Stop, Stopped},
 		{Claimed, Release, Released},

@@ -20,7 +20,7 @@ func events() []Event {
 // want is the table of legal transitions, written down a second time and by state.
 func want() map[State]map[Event]State {
 	return map[State]map[Event]State{
-		Claimed: {Prompt: Waiting, Fail: Failed, Stop: Stopped, Release: Released},
+		Claimed: {Prompt: Waiting, Complete: Done, Fail: Failed, Stop: Stopped, Release: Released},
 		Waiting: {Begin: Running, Join: Joined, Again: Claimed, Release: Released},
 		Running: {Nudge: Waiting, Again: Claimed, Complete: Done, Fail: Failed, Stop: Stopped, Release: Released},
 	}
@@ -132,7 +132,7 @@ func TestJudge(t *testing.T) {
 	for _, tt := range tests {
 		e := running(human("m", 2, here))
 		if tt.nobody {
-			e = running(mailbox.InRow{ID: "m", Seq: 2, Kind: mailbox.KindTask, Trigger: true, Address: here})
+			e = running(mailbox.InRow{ID: "m", Seq: 2, Kind: mailbox.KindWebhook, Trigger: true, Address: here})
 		}
 		e.nudged = tt.nudged
 		if tt.spoke {
@@ -144,6 +144,95 @@ func TestJudge(t *testing.T) {
 		v := e.Judge(tt.bare)
 		if v.Nudge != tt.nudge || v.Fallback != tt.back || (v.Rescue != nil) != tt.rescue || v.Scratch != tt.scrtch {
 			t.Errorf("%s: %+v", tt.name, v)
+		}
+	}
+}
+
+// spec/runner.md section 4.7, rows 7 to 10.
+func TestJudgeTask(t *testing.T) {
+	t.Parallel()
+	task := mailbox.InRow{ID: "t", Seq: 2, Kind: mailbox.KindTask, SeriesID: "series-1", Trigger: true}
+	lost := Lost{To: "x", Why: TaskBlock, Body: "text"}
+	for _, tt := range []struct {
+		name           string
+		nudged, logged bool
+		lost           []Lost
+		nudge, log     bool
+	}{
+		{name: "text", log: true},
+		{name: "block", lost: []Lost{lost}, nudge: true, log: true},
+		{name: "nudged", nudged: true, logged: true},
+		{name: "nudged: block again", nudged: true, logged: true, lost: []Lost{lost}},
+		{name: "logged before a crash", logged: true, lost: []Lost{lost}, nudge: true},
+	} {
+		e := running(task)
+		e.nudged, e.logged = tt.nudged, tt.logged
+		for _, l := range tt.lost {
+			e.Lose(l)
+		}
+		v := e.Judge("bare")
+		if v.Nudge != tt.nudge || v.Log != tt.log || v.Fallback || v.Rescue != nil || v.Scratch {
+			t.Errorf("%s: %+v", tt.name, v)
+		}
+	}
+}
+
+// An exchange is a task's run by its rows, and no longer when a person's message was taken into it.
+func TestTaskRun(t *testing.T) {
+	t.Parallel()
+	task := mailbox.InRow{ID: "t", Seq: 2, Kind: mailbox.KindTask, SeriesID: "series-1", Trigger: true}
+	echo := mailbox.InRow{ID: "e", Seq: 4, Kind: mailbox.KindChat, Address: mailbox.Address{ChannelType: mailbox.ChannelEcho}}
+	for _, tt := range []struct {
+		name string
+		rows []mailbox.InRow
+		want bool
+	}{
+		{"task", []mailbox.InRow{task}, true},
+		{"task and echo", []mailbox.InRow{task, echo}, true},
+		{"echo", []mailbox.InRow{echo}, false},
+		{"task and chat", []mailbox.InRow{task, human("m", 6, here)}, false},
+		{"nobody asked", nil, false},
+	} {
+		if got := New("ex", tt.rows, nil).Task(); got != tt.want {
+			t.Errorf("%s: task %v", tt.name, got)
+		}
+	}
+	e := running(task)
+	if e.Series() != "series-1" {
+		t.Errorf("series %q", e.Series())
+	}
+	e.Absorb(New("ex-2", []mailbox.InRow{human("m", 6, here)}, nil))
+	if e.Task() {
+		t.Error("a person waits, and the exchange is still a task's run")
+	}
+}
+
+// W12: words to another agent are no answer to the person who waits.
+func TestW12WordsToAnAgentAreNoAnswer(t *testing.T) {
+	t.Parallel()
+	agent := mailbox.OutRow{Kind: mailbox.KindChat, Address: mailbox.Address{ChannelType: mailbox.ChannelAgent, PlatformID: "ag"}, Content: []byte(`{"text":"x"}`)}
+	e := running(human("m", 2, here))
+	e.Left(agent, true)
+	if v := e.Judge("I have asked."); !v.Nudge {
+		t.Errorf("a person waits: %+v", v)
+	}
+	e = running(mailbox.InRow{ID: "w", Seq: 2, Kind: mailbox.KindWebhook, Trigger: true})
+	e.Left(agent, true)
+	if v := e.Judge("I have asked."); v.Nudge {
+		t.Errorf("nobody waits: %+v", v)
+	}
+	for _, operation := range []string{"edit", "reaction"} {
+		e = running(human("m", 2, here))
+		e.Left(mailbox.OutRow{Kind: mailbox.KindChat, Address: here, Content: []byte(`{"operation":"` + operation + `","messageId":"1"}`)}, true)
+		if v := e.Judge("Done."); !v.Nudge {
+			t.Errorf("%s counts as an answer", operation)
+		}
+	}
+	for _, content := range []string{`{"type":"card","card":{}}`, `{"type":"ask_question","questionId":"q"}`, `{"files":["a"]}`} {
+		e = running(human("m", 2, here))
+		e.Left(mailbox.OutRow{Kind: mailbox.KindChat, Address: here, Content: []byte(content)}, true)
+		if v := e.Judge("Done."); v.Nudge {
+			t.Errorf("%s does not count as an answer", content)
 		}
 	}
 }

@@ -12,6 +12,7 @@ const (
 	TooLarge           Why = "too large"
 	Hidden             Why = "inside an internal span that was not closed"
 	NotStreamed        Why = "only in the final result"
+	TaskBlock          Why = "a task sends with tools only"
 )
 
 // Lost is a block that did not leave.
@@ -47,13 +48,19 @@ type Verdict struct {
 	Rescue *Lost
 	// Scratch: there was bare text and it stays inside.
 	Scratch bool
+	// Log: the final text goes to the run log of the task.
+	Log bool
 }
 
 // Judge is the table of design.md section 7 for an answer that is no error: bare is its text outside of blocks, Lost has its
 // lost blocks. An exchange is nudged at most once; after that a bare answer goes to the person who waits if nothing else has
-// left, and a single open block to its own name.
+// left, and a single open block to its own name. In a task nothing of it leaves: the first answer is the run log, and the
+// blocks it had are asked about once.
 func (e *Exchange) Judge(bare string) Verdict {
-	silent := bare != "" && !e.Spoke()
+	if e.task {
+		return Verdict{Nudge: !e.nudged && len(e.lost) > 0, Log: !e.logged}
+	}
+	silent := bare != "" && !e.answered()
 	if !e.nudged {
 		if silent || len(e.lost) > 0 {
 			return Verdict{Nudge: true}
