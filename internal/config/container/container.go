@@ -5,7 +5,9 @@ package container
 import (
 	"encoding/json"
 	"fmt"
+	"maps"
 	"os"
+	"slices"
 	"strings"
 )
 
@@ -107,17 +109,20 @@ func Load(path string) (c Config, warnings []string, err error) {
 	var servers map[string]json.RawMessage
 	field("mcpServers", &servers)
 	c.MCPServers = map[string]MCPServer{}
-	for name, v := range servers {
+	var taken []string
+	for _, name := range slices.Sorted(maps.Keys(servers)) {
 		var s MCPServer
-		switch err := json.Unmarshal(v, &s); {
-		case strings.EqualFold(name, ReservedMCPServer):
-			warnings = append(warnings, "mcpServers."+name+": the name is reserved for the built-in tools; ignored")
+		wrongName := CheckServerName(name, taken...)
+		switch err := json.Unmarshal(servers[name], &s); {
+		case wrongName != nil:
+			warnings = append(warnings, fmt.Sprintf("mcpServers.%s: %v; ignored", name, wrongName))
 		case err != nil:
 			warnings = append(warnings, fmt.Sprintf("mcpServers.%s: %v; ignored", name, err))
 		case (s.Command == "") == (s.URL == ""):
 			warnings = append(warnings, "mcpServers."+name+": give either command or url; ignored")
 		default:
 			c.MCPServers[name] = s
+			taken = append(taken, name)
 		}
 	}
 	warnings = append(warnings, c.normalize()...)

@@ -28,7 +28,7 @@ func (e *ServerNameError) Error() string {
 }
 
 // CheckServerName accepts the name of a server that stands beside the servers others; the error is a *ServerNameError. A name
-// that the model could not tell from another, or from the built-in tools, is refused, whatever its case.
+// that the model could not tell from another is refused, and that of the built-in tools in any case.
 func CheckServerName(name string, others ...string) error {
 	bad := func(format string, args ...any) error {
 		return &ServerNameError{Name: name, Reason: fmt.Sprintf(format, args...)}
@@ -41,7 +41,7 @@ func CheckServerName(name string, others ...string) error {
 		return bad("is reserved for the built-in tools")
 	}
 	for _, other := range others {
-		if strings.EqualFold(clean, CleanServerName(other)) {
+		if clean == CleanServerName(other) {
 			return bad("cannot be told from %q: both are %s to the model", other, clean)
 		}
 	}
