@@ -205,14 +205,11 @@ func writeContainer(in string, c container.Config, gid int) error {
 const containerName = "container.json"
 
 func (l *launcher) spec(s store.Session, dir, groupDir string, incarnation int64, c container.Config, claude string) (sandbox.Spec, error) {
-	runner, err := l.programs.path(runnerName)
+	own, err := l.programs.paths(runnerName, clientName)
 	if err != nil {
 		return sandbox.Spec{}, &sandbox.Failure{Class: sandbox.SpecInvalid, Op: "start sandbox", Err: err}
 	}
-	client, err := l.programs.path(clientName)
-	if err != nil {
-		return sandbox.Spec{}, &sandbox.Failure{Class: sandbox.SpecInvalid, Op: "start sandbox", Err: err}
-	}
+	runner, client := own[0], own[1]
 	spec := sandbox.Spec{
 		Labels:  sandbox.Labels{Install: l.install, AgentGroup: string(s.AgentGroupID), Session: string(s.ID), Incarnation: incarnation},
 		Image:   l.settings.Image,

@@ -9,6 +9,7 @@ import (
 	"io/fs"
 	"os"
 	"path/filepath"
+	"sync"
 )
 
 // programs are our own programs as sandboxes get them: copied at start to <home>/bin/<sha256>/ and checked before each
@@ -83,6 +84,17 @@ func (p *programs) path(name string) (string, error) {
 		return "", fmt.Errorf("check program %s: its bytes have changed since the host started (restart the host)", name)
 	}
 	return path, nil
+}
+
+// paths of several programs, checked at the same time: each spawn waits for it.
+func (p *programs) paths(names ...string) ([]string, error) {
+	out, errs := make([]string, len(names)), make([]error, len(names))
+	var wait sync.WaitGroup
+	for i, name := range names {
+		wait.Go(func() { out[i], errs[i] = p.path(name) })
+	}
+	wait.Wait()
+	return out, errors.Join(errs...)
 }
 
 func fileSum(path string) (string, error) {
