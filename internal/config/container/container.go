@@ -5,9 +5,7 @@ package container
 import (
 	"encoding/json"
 	"fmt"
-	"maps"
 	"os"
-	"slices"
 	"strings"
 )
 
@@ -26,17 +24,14 @@ type Config struct {
 	Effort               string               `json:"effort"` // low, medium, high, xhigh, max
 	Credential           Credential           `json:"credential"`
 	Relay                Relay                `json:"relay"`
+	Speed                string               `json:"speed,omitempty"`         // tier of the model's API: standard, fast; empty: the provider's own
+	FastMode             bool                 `json:"fastMode,omitempty"`      // older form of Speed; after Load: Speed is fast
+	FallbackModel        string               `json:"fallbackModel,omitempty"` // when Model is overloaded; empty: none
+	UploadTrace          bool                 `json:"uploadTrace,omitempty"`   // /upload-trace may send a transcript away
+	// ScriptTimeoutSeconds is how long the script of a task may take: 1 to 300; default 30.
+	ScriptTimeoutSeconds int `json:"scriptTimeoutSeconds,omitempty"`
 	// Programs maps a provider program (claude, codex, …) to its path inside.
 	Programs map[string]string `json:"programs"`
-}
-
-// MCPServer of container.json: stdio (Command) or streamable HTTP (URL).
-type MCPServer struct {
-	Command string            `json:"command,omitempty"`
-	Args    []string          `json:"args,omitempty"`
-	Env     map[string]string `json:"env,omitempty"`
-	URL     string            `json:"url,omitempty"`
-	Headers map[string]string `json:"headers,omitempty"`
 }
 
 // Credential is what the provider child gets instead of a key: of the same kind, worthless away from its socket.
@@ -52,18 +47,38 @@ type Relay struct {
 	Token  string `json:"token,omitempty"`
 }
 
-// ReservedMCPServer is the name of the built-in tools; no setting may replace it (spec/runner.md W32).
-const ReservedMCPServer = "nanoclaw"
-
 // Limits of container.json.
 const (
 	DefaultProvider    = "claude"
 	DefaultMaxMessages = 10
 	maxMessages        = 100
-	maxContainerBytes  = 1 << 20
+	// DefaultScriptTimeout is Config.ScriptTimeoutSeconds where nothing else is set.
+	DefaultScriptTimeout = 30
+	maxScriptTimeout     = 300
+	maxContainerBytes    = 1 << 20
 	// RelayAddress is the relay's address wherever the sandbox has a network of its own.
 	RelayAddress = "127.0.0.1:3128"
 )
+
+// Values of Config.Speed.
+const (
+	SpeedStandard = "standard"
+	SpeedFast     = "fast"
+)
+
+// model reports whether s may become an argument of a provider's program.
+func model(s string) bool {
+	return len(s) <= 128 && named(strings.TrimLeft(s, "0123456789")+"x", 128, "._:/@[]-") && !strings.ContainsRune("._:/@[]-", rune(s[0]))
+}
+
+// clip is a value of a setting as a warning may show it.
+func clip(s string) string {
+	const most = 80
+	if len(s) > most {
+		return strings.ToValidUTF8(s[:most], "") + "…"
+	}
+	return s
+}
 
 // Load reads a container.json. A field of the wrong type, out of range or reserved falls back to its default and
 // is named in warnings; the rest of the file counts. A missing or unreadable file, or one that is not a JSON object,
@@ -106,25 +121,16 @@ func Load(path string) (c Config, warnings []string, err error) {
 	field("credential", &c.Credential)
 	field("relay", &c.Relay)
 	field("programs", &c.Programs)
+	field("fastMode", &c.FastMode)
+	field("uploadTrace", &c.UploadTrace)
+	field("scriptTimeoutSeconds", &c.ScriptTimeoutSeconds)
+	text("speed", &c.Speed)
+	text("fallbackModel", &c.FallbackModel)
 	var servers map[string]json.RawMessage
 	field("mcpServers", &servers)
-	c.MCPServers = map[string]MCPServer{}
-	var taken []string
-	for _, name := range slices.Sorted(maps.Keys(servers)) {
-		var s MCPServer
-		wrongName := CheckServerName(name, taken...)
-		switch err := json.Unmarshal(servers[name], &s); {
-		case wrongName != nil:
-			warnings = append(warnings, fmt.Sprintf("mcpServers.%s: %v; ignored", name, wrongName))
-		case err != nil:
-			warnings = append(warnings, fmt.Sprintf("mcpServers.%s: %v; ignored", name, err))
-		case (s.Command == "") == (s.URL == ""):
-			warnings = append(warnings, "mcpServers."+name+": give either command or url; ignored")
-		default:
-			c.MCPServers[name] = s
-			taken = append(taken, name)
-		}
-	}
+	var bad []string
+	c.MCPServers, bad = readServers(servers)
+	warnings = append(warnings, bad...)
 	warnings = append(warnings, c.normalize()...)
 	return c, warnings, nil
 }
@@ -143,8 +149,39 @@ func (c *Config) normalize() (warnings []string) {
 	switch c.Effort {
 	case "", "low", "medium", "high", "xhigh", "max":
 	default:
-		warnings = append(warnings, fmt.Sprintf("effort: %q is not one of low, medium, high, xhigh, max; the provider's default applies", c.Effort))
+		warnings = append(warnings, fmt.Sprintf("effort: %q is not one of low, medium, high, xhigh, max; the provider's default applies", clip(c.Effort)))
 		c.Effort = ""
+	}
+	switch n := c.ScriptTimeoutSeconds; {
+	case n == 0:
+		c.ScriptTimeoutSeconds = DefaultScriptTimeout
+	case n < 0 || n > maxScriptTimeout:
+		warnings = append(warnings, fmt.Sprintf("scriptTimeoutSeconds: %d is not 1 to %d; %d applies", n, maxScriptTimeout, DefaultScriptTimeout))
+		c.ScriptTimeoutSeconds = DefaultScriptTimeout
+	}
+	switch c.Speed = strings.ToLower(strings.TrimSpace(c.Speed)); c.Speed {
+	case "":
+		if c.FastMode {
+			c.Speed = SpeedFast
+		}
+	case SpeedStandard, SpeedFast:
+	default:
+		warnings = append(warnings, fmt.Sprintf("speed: %q is not one of %s, %s; the provider's default applies", clip(c.Speed), SpeedStandard, SpeedFast))
+		c.Speed = ""
+	}
+	c.FastMode = c.Speed == SpeedFast
+	for _, m := range []struct {
+		field string
+		model *string
+	}{{"model", &c.Model}, {"fallbackModel", &c.FallbackModel}} {
+		if *m.model = strings.TrimSpace(*m.model); *m.model != "" && !model(*m.model) {
+			warnings = append(warnings, fmt.Sprintf("%s: %q is not the name of a model; the provider's default applies", m.field, clip(*m.model)))
+			*m.model = ""
+		}
+	}
+	if c.FallbackModel != "" && c.FallbackModel == c.Model {
+		warnings = append(warnings, "fallbackModel: it is the model itself; none applies")
+		c.FallbackModel = ""
 	}
 	if c.Incarnation < 0 {
 		warnings = append(warnings, "incarnation: negative; 0 applies")

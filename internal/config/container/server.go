@@ -37,7 +37,7 @@ func CheckServerName(name string, others ...string) error {
 		return bad("must be 1 to 64 letters, digits, dots, dashes or underscores and start with a letter or digit")
 	}
 	clean := CleanServerName(name)
-	if strings.EqualFold(clean, ReservedMCPServer) {
+	if lower := strings.ToLower(clean); lower == ReservedMCPServer || strings.HasPrefix(lower, ReservedMCPServer+"__") {
 		return bad("is reserved for the built-in tools")
 	}
 	for _, other := range others {

@@ -9,9 +9,10 @@ import (
 type blocks struct {
 	into     *buffer // where text goes now; nil inside an internal span
 	bare     buffer
-	internal int      // depth of internal spans
-	hidden   []string // destinations of open tags inside the running internal span
-	strip    bool     // only internal spans count
+	internal int               // depth of internal spans
+	hidden   []string          // destinations of open tags inside the running internal span
+	strip    bool              // only internal spans count
+	show     func(Item) string // set: blocks become bare text (Inline)
 
 	depth   int // of open blocks; from 1 on these are set:
 	to      string
@@ -184,7 +185,12 @@ func (p *Parser) emit(f Fate, to string, body []byte, segment int) {
 	if f == Deliver && text == "" {
 		f = Empty
 	}
-	p.items = append(p.items, Item{Fate: f, To: to, Body: text, Segment: segment})
+	item := Item{Fate: f, To: to, Body: text, Segment: segment}
+	if p.show == nil {
+		p.items = append(p.items, item)
+	} else if f != Withheld {
+		p.bare.add(p.show(item))
+	}
 }
 
 // finish decides the blocks that are still open and gives up what is left.

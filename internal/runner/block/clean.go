@@ -1,6 +1,7 @@
 package block
 
 import (
+	"math"
 	"strings"
 	"unicode"
 )
@@ -17,6 +18,18 @@ func StripInternal(text string) string {
 	p.feed(text)
 	p.endLexer()
 	return string(p.bare.b)
+}
+
+// Inline is a complete text in one piece: internal spans are removed, every block is replaced in its place by what show makes of it,
+// and harness tags at the end are removed. show is called in the order of the text, with any fate but Withheld. Tags in code stay.
+func Inline(text string, show func(Item) string) string {
+	p := New()
+	p.show = show
+	p.bare.max = math.MaxInt
+	p.feed(text)
+	p.endLexer()
+	p.finish()
+	return clean(string(p.bare.b))
 }
 
 // CleanHarness removes a run of tags of a model's tool-call notation, and the white space around them, from the end of

@@ -12,32 +12,48 @@ import (
 type AddendumEnv struct {
 	Name         string // of the agent; empty: it has none
 	Destinations []mailbox.Destination
+	Task         *TaskEnv // set in a task session
+	Memory       string   // section of memory.Section, put in as it is; empty: none
+	Dirs         []string // further folders that the agent may work in
 }
 
-// Addendum is added to the provider's own system prompt in a chat session: who the agent is, whom it can reach, and how
-// its words are addressed. It is made anew for each query, so that new destinations count (spec/runner.md W25). Destinations
-// are sorted by name.
-func Addendum(env AddendumEnv) string {
-	var b strings.Builder
-	if name := oneLine(env.Name); name != "" {
-		b.WriteString("# " + name + "\n\nYour name is **" + name + "**. Use it when you introduce yourself, when somebody asks who you are, and when you sign.\n\n")
-	}
-	b.WriteString("## Sending messages\n\n")
-	if len(env.Destinations) == 0 {
-		b.WriteString("You have no destinations: nothing you write can reach anybody until the person who runs this system connects a chat to you.\n")
-		return b.String()
-	}
-	b.WriteString(destinationList(env.Destinations))
-	b.WriteString("\n" + addressing + "\n" + reading)
-	if slices.ContainsFunc(env.Destinations, func(d mailbox.Destination) bool { return d.Type == mailbox.DestinationAgent }) {
-		b.WriteString("\n" + otherAgents)
-	}
-	return b.String()
+// TaskEnv says which task the session is for.
+type TaskEnv struct {
+	SeriesID string // names the run log, tasks/<SeriesID>.md
 }
+
+// Addendum is added to the provider's own system prompt: who the agent is, whom it can reach, how its words are addressed (in a
+// task session: that only tools send), its memory and its further folders. It is made anew for each query, so that new
+// destinations count (spec/runner.md section 1.7, W25). Destinations are sorted by name.
+func Addendum(env AddendumEnv) string {
+	var parts []string
+	if name := oneLine(env.Name); name != "" {
+		parts = append(parts, "# "+name+"\n\nYour name is **"+name+"**. Use it when you introduce yourself, when somebody asks who you are, and when you sign.\n")
+	}
+	switch {
+	case env.Task != nil:
+		parts = append(parts, taskRun(env.Task.SeriesID, env.Destinations))
+	case len(env.Destinations) == 0:
+		parts = append(parts, "## Sending messages\n\nYou have no destinations: nothing you write can reach anybody until the person who runs this system connects a chat to you.\n")
+	default:
+		parts = append(parts, "## Sending messages\n\n"+destinationList(env.Destinations)+"\n"+addressing, reading)
+	}
+	if slices.ContainsFunc(env.Destinations, isAgent) {
+		parts = append(parts, otherAgents)
+	}
+	if memory := strings.TrimSpace(env.Memory); memory != "" {
+		parts = append(parts, memory+"\n")
+	}
+	if dirs := folders(env.Dirs); dirs != "" {
+		parts = append(parts, dirs)
+	}
+	return strings.Join(parts, "\n")
+}
+
+func isAgent(d mailbox.Destination) bool { return d.Type == mailbox.DestinationAgent }
 
 func destinationList(all []mailbox.Destination) string {
-	all = slices.Clone(all)
-	slices.SortFunc(all, func(a, b mailbox.Destination) int { return cmp.Compare(a.Name, b.Name) })
+	all = sorted(all)
 	var b strings.Builder
 	if len(all) == 1 {
 		b.WriteString("You have one destination:\n\n")
@@ -45,26 +61,52 @@ func destinationList(all []mailbox.Destination) string {
 		b.WriteString("Your destinations:\n\n")
 	}
 	for _, d := range all {
-		var label []string
-		if d.Type == mailbox.DestinationAgent {
-			label = append(label, "another agent")
-		} else if d.ChannelType != "" {
-			label = append(label, oneLine(d.ChannelType))
-		}
-		if name := oneLine(d.DisplayName); name != "" && name != d.Name {
-			label = append(label, name)
-		}
-		b.WriteString("- `" + oneLine(d.Name) + "`")
-		if len(label) > 0 {
-			b.WriteString(" — " + strings.Join(label, " · "))
-		}
-		b.WriteString("\n")
+		b.WriteString("- " + described(d) + "\n")
 	}
 	return b.String()
 }
 
+func sorted(all []mailbox.Destination) []mailbox.Destination {
+	return slices.SortedFunc(slices.Values(all), func(a, b mailbox.Destination) int { return cmp.Compare(a.Name, b.Name) })
+}
+
+// described is a destination as the model sees it: its name, then what it is.
+func described(d mailbox.Destination) string {
+	var label []string
+	if isAgent(d) {
+		label = append(label, "another agent")
+	} else if d.ChannelType != "" {
+		label = append(label, oneLine(d.ChannelType))
+	}
+	if name := oneLine(d.DisplayName); name != "" && name != d.Name {
+		label = append(label, name)
+	}
+	s := code(d.Name)
+	if len(label) > 0 {
+		s += " — " + strings.Join(label, " · ")
+	}
+	return s
+}
+
 // oneLine keeps a name from starting a paragraph of its own in the system prompt.
 func oneLine(s string) string { return strings.Join(strings.Fields(s), " ") }
+
+// code is a name in a code span.
+func code(name string) string { return "`" + strings.ReplaceAll(oneLine(name), "`", "'") + "`" }
+
+func folders(dirs []string) string {
+	dirs = slices.Compact(slices.Sorted(slices.Values(dirs)))
+	var b strings.Builder
+	for _, dir := range dirs {
+		if dir != "" {
+			b.WriteString("- " + code(dir) + "\n")
+		}
+	}
+	if b.Len() == 0 {
+		return ""
+	}
+	return "## Further folders\n\nBeside your own folder you may use these. Some may be read-only.\n\n" + b.String()
+}
 
 const addressing = `Only addressed text leaves. Write each message as a block with the name of its destination, also when there is only one:
 

@@ -60,12 +60,7 @@ func Nudge(u Undelivered) string {
 		return ""
 	}
 	lines = append(lines, "Put what is to be sent into <message to=\"name\">…</message> and send it again now, only what is missing, without explaining. Put anything else into <internal>…</internal>.")
-	if len(u.Known) == 0 {
-		lines = append(lines, "You have no destinations.")
-	} else {
-		lines = append(lines, "Your destinations: "+list(u.Known)+".")
-	}
-	return "<system>\n" + strings.Join(lines, "\n") + "\n</system>"
+	return "<system>\n" + strings.Join(append(lines, names(u.Known)), "\n") + "\n</system>"
 }
 
 // WrapNudge is the nudge for an answer without any address.

@@ -52,10 +52,8 @@ func Render(rows []mailbox.InRow, env Env) string {
 	if env.Root == "" {
 		env.Root = DefaultRoot
 	}
-	rows = slices.Clone(rows)
-	slices.SortStableFunc(rows, func(a, b mailbox.InRow) int { return cmp.Compare(a.Seq, b.Seq) })
 	var chats, tasks, webhooks, systems []string
-	for _, row := range rows {
+	for _, row := range bySeq(rows) {
 		switch row.Kind {
 		case mailbox.KindTask:
 			tasks = append(tasks, env.task(row))
@@ -76,6 +74,10 @@ func Render(rows []mailbox.InRow, env Env) string {
 		groups = append(groups, sent)
 	}
 	return "<context timezone=\"" + attrText(env.Zone.String()) + "\" />\n" + strings.Join(groups, "\n\n")
+}
+
+func bySeq(rows []mailbox.InRow) []mailbox.InRow {
+	return slices.SortedStableFunc(slices.Values(rows), func(a, b mailbox.InRow) int { return cmp.Compare(a.Seq, b.Seq) })
 }
 
 // Problem says in plain words why the content of a row cannot be read as what its kind says, empty if it can. Such a row is

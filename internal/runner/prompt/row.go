@@ -1,7 +1,8 @@
 package prompt
 
 import (
-	"path"
+	"encoding/json"
+	"slices"
 	"strconv"
 	"strings"
 
@@ -30,7 +31,7 @@ func (env Env) chat(row mailbox.InRow) string {
 	if !ok {
 		return e.close(escape(fallback(row.Content)))
 	}
-	return e.close(quote(reply) + env.body(o))
+	return e.close(quote(reply) + env.body(o, false) + viewing(o))
 }
 
 // echo is a row copied from another conversation of the same agent: to be read, not to be answered.
@@ -55,7 +56,7 @@ func (env Env) echo(row mailbox.InRow, o object, ok bool) string {
 	if !ok {
 		return e.close(escape(fallback(row.Content)))
 	}
-	return e.close(env.body(o))
+	return e.close(env.body(o, true))
 }
 
 func sender(o object) string {
@@ -79,8 +80,9 @@ func quote(reply object) string {
 	return "\n  " + q.close(escape(text)) + "\n"
 }
 
-// body is the text, then the links it does not show, then the attachments, each on a line of its own.
-func (env Env) body(o object) string {
+// body is the text, then the links it does not show, then the attachments, each on a line of its own. The files of a copied row
+// are in another session: no path here opens them (spec/bugs.md FMT-7, DATA-2).
+func (env Env) body(o object, copied bool) string {
 	text := o.text("text")
 	var b strings.Builder
 	b.WriteString(escape(text))
@@ -97,37 +99,42 @@ func (env Env) body(o object) string {
 	}
 	for _, raw := range o.list("attachments") {
 		if a, ok := decode(raw); ok {
-			b.WriteString("\n" + env.attachment(a))
+			b.WriteString("\n" + env.attachment(a, copied))
 		}
 	}
 	return b.String()
 }
 
-func (env Env) attachment(a object) string {
-	kind, name := a.first("type"), a.first("name", "filename")
-	if kind == "" {
-		kind = "file"
+// viewing is what the sender had open in the app when writing: content.appContext, one object or a list of them, or an object with
+// such a list in entities or items. Each has a type and an id (or value, or name); a plain text stands for itself.
+func viewing(o object) string {
+	raw := o["appContext"]
+	all := o.list("appContext")
+	if one, ok := decode(raw); ok {
+		if all = one.list("entities"); all == nil {
+			all = one.list("items")
+		}
+		if all == nil {
+			all = []json.RawMessage{raw}
+		}
 	}
-	if name == "" {
-		name = "attachment"
+	var seen []string
+	for _, raw := range all {
+		entry := ""
+		if item, ok := decode(raw); ok {
+			entry = item.first("type", "kind") + " " + item.first("id", "value", "name")
+		} else if len(raw) > 0 && raw[0] == '"' {
+			entry = scalar(raw)
+		}
+		entry = shorten(oneLine(entry), maxName)
+		if entry != "" && !slices.Contains(seen, entry) && len(seen) < maxNames {
+			seen = append(seen, entry)
+		}
 	}
-	label := attrText(kind) + ": " + attrText(name)
-	if local := below(env.Root, a.plain("localPath")); local != "" {
-		return "[" + label + " — saved to " + attrText(local) + "]"
-	}
-	if url := a.first("url"); url != "" {
-		return "[" + label + " (" + attrText(url) + ")]"
-	}
-	return "[" + label + "]"
-}
-
-// below is local under root, empty if it is not a path that stays there.
-func below(root, local string) string {
-	clean := path.Clean(local)
-	if local == "" || clean == "." || path.IsAbs(clean) || clean == ".." || strings.HasPrefix(clean, "../") {
+	if len(seen) == 0 {
 		return ""
 	}
-	return path.Join(root, clean)
+	return "\n(viewing: " + attrText(strings.Join(seen, ", ")) + ")"
 }
 
 func (env Env) task(row mailbox.InRow) string {
@@ -147,7 +154,11 @@ func (env Env) task(row mailbox.InRow) string {
 	if raw, ok := o["scriptOutput"]; ok && !isNull(raw) {
 		output = "Script output:\n" + escape(pretty(raw)) + "\n\n"
 	}
-	return e.close(output + "Instructions:\n" + escape(o.text("prompt")))
+	instructions := o.text("prompt")
+	if instructions == "" {
+		instructions = o.text("text") // tasks of old, made as chat messages
+	}
+	return e.close(output + "Instructions:\n" + escape(instructions))
 }
 
 func (env Env) webhook(row mailbox.InRow) string {
