@@ -48,12 +48,13 @@ func reapOrphans(log *slog.Logger) (left bool) {
 	if !anyZombie() {
 		return false
 	}
+	ended := zombies() // before our own: a child that is started and ends in between must not look like an orphan
 	own, err := ownChildren()
 	if err != nil { // better a zombie than a stolen exit status
 		log.Warn("zombies cannot be told from our own children", obs.Error(err))
 		return false
 	}
-	for _, pid := range zombies() {
+	for _, pid := range ended {
 		if own[pid] {
 			left = true
 			continue
