@@ -2,6 +2,7 @@ package container
 
 import (
 	"encoding/json"
+	"errors"
 	"fmt"
 	"maps"
 	"net/url"
@@ -57,62 +58,49 @@ func runnerSets(name string) bool {
 	return false
 }
 
-// readServers reads mcpServers. A server that cannot be used is left out, with a warning that names it and says why; two whose
-// tools would have the same names are both left out, since nobody could say which one a call is for.
+// readServers reads mcpServers in order of name. A server that cannot be used is left out, with a warning that names it and says
+// why; of two that the model could not tell apart, the second.
 func readServers(raw map[string]json.RawMessage) (servers map[string]MCPServer, warnings []string) {
 	servers = map[string]MCPServer{}
-	warn := func(name, format string, args ...any) {
-		warnings = append(warnings, "mcpServers."+clip(name)+": "+fmt.Sprintf(format, args...))
-	}
-	same := map[string][]string{} // by what the model cannot tell apart
+	var taken []string
 	for _, name := range slices.Sorted(maps.Keys(raw)) {
-		if err := CheckServerName(name); err != nil {
-			warn(name, "%v; ignored", err)
-			continue
-		}
-		key := CleanServerName(name)
-		same[key] = append(same[key], name)
+		warn := func(why any) { warnings = append(warnings, fmt.Sprintf("mcpServers.%s: %v", clip(name), why)) }
 		var s MCPServer
-		if err := json.Unmarshal(raw[name], &s); err != nil {
-			warn(name, "%v; ignored", err)
-			continue
+		err := CheckServerName(name, taken...)
+		if err == nil {
+			err = json.Unmarshal(raw[name], &s)
 		}
-		if why := s.unusable(); why != "" {
-			warn(name, "%s; ignored", why)
+		if err == nil {
+			err = s.check()
+		}
+		if err != nil {
+			warn(fmt.Sprintf("%v; ignored", err))
 			continue
 		}
 		for _, w := range s.tidy() {
-			warn(name, "%s", w)
+			warn(w)
 		}
 		servers[name] = s
-	}
-	for _, key := range slices.Sorted(maps.Keys(same)) {
-		names := same[key]
-		if len(names) == 1 {
-			continue
-		}
-		warn(names[0], "%v; all of them are ignored, rename them", CheckServerName(names[0], names[1:]...))
-		for _, name := range names {
-			delete(servers, name)
-		}
+		taken = append(taken, name)
 	}
 	return servers, warnings
 }
 
-func (s MCPServer) unusable() string {
+// check says why a server cannot be used at all.
+func (s MCPServer) check() error {
 	switch {
 	case (s.Command == "") == (s.URL == ""):
-		return "give either command or url"
+		return errors.New("give either command or url")
 	case strings.ContainsRune(s.Command+s.Cwd+strings.Join(s.Args, ""), 0):
-		return "command, args or cwd has a NUL character"
+		return errors.New("command, args or cwd has a NUL character")
 	case s.URL == "":
-		return ""
+		return nil
 	}
 	u, err := url.Parse(s.URL)
 	if err != nil || (u.Scheme != "http" && u.Scheme != "https") || u.Hostname() == "" {
-		return "url is not an http or https address of a host"
+		return errors.New("url is not an http or https address of a host")
 	}
-	return ""
+	return nil
 }
 
 // tidy drops parts of a server that must not or cannot count, and says which.
