@@ -461,3 +461,11 @@ func (r *rig) until(what string, cond func() bool) {
 		}
 	}
 }
+
+// becomes waits until rows have an ack.
+func (r *rig) becomes(want mailbox.AckStatus, ids ...string) {
+	r.t.Helper()
+	for _, id := range ids {
+		r.until(id+" is "+string(want), func() bool { return r.ack(id).Status == want })
+	}
+}

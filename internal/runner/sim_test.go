@@ -125,7 +125,7 @@ func (s *simulation) speak() bool {
 		case sentAlready && s.random.IntN(2) == 0:
 			continue // it reads its prompt; the other half tests the guard
 		case s.random.IntN(4) == 0:
-			if _, err := s.run.Send(s.t.Context(), tool.Message{To: "me", Text: "re "+id}); err != nil {
+			if _, err := s.run.Send(s.t.Context(), tool.Message{To: "me", Text: "re " + id}); err != nil {
 				return false
 			}
 			continue
