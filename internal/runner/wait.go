@@ -98,15 +98,13 @@ func (r *Runner) await(ctx context.Context, rowID string, w *waiter) (mailbox.In
 // Ask implements tool.Session. A question that an earlier incarnation of the exchange has put is not put again: its answer
 // counts.
 func (r *Runner) Ask(ctx context.Context, q tool.Question) (string, error) {
-	limited, cancel := context.WithTimeout(ctx, q.Timeout)
-	defer cancel()
 	out := mailbox.QuestionOut{Type: mailbox.TypeQuestion, Title: q.Title, Question: q.Text}
 	for _, o := range q.Options {
 		out.Options = append(out.Options, mailbox.Option(o))
 	}
 	w := &waiter{got: make(chan mailbox.InRow, 1), over: make(chan struct{})}
 	var rowID string
-	err := r.run(limited, func(ctx context.Context) error {
+	err := r.run(ctx, func(ctx context.Context) error {
 		question, err := r.put(ctx, out)
 		if err != nil {
 			return err
@@ -126,6 +124,8 @@ func (r *Runner) Ask(ctx context.Context, q tool.Question) (string, error) {
 	if err != nil {
 		return "", err
 	}
+	limited, cancel := context.WithTimeout(ctx, q.Timeout)
+	defer cancel()
 	row, err := r.await(limited, rowID, w)
 	if errors.Is(err, context.DeadlineExceeded) && ctx.Err() == nil {
 		return "", fmt.Errorf("timed out after %ds: nobody has answered", int(q.Timeout.Seconds()))
@@ -168,8 +168,6 @@ func sameQuestion(row mailbox.OutRow, q mailbox.QuestionOut) bool {
 
 // Admin implements tool.Session.
 func (r *Runner) Admin(ctx context.Context, command string, args map[string]json.RawMessage) (control.Frame, error) {
-	limited, cancel := context.WithTimeout(ctx, adminPatience)
-	defer cancel()
 	request := id.New(prefixRequest)
 	content, err := mailbox.EncodeContent(mailbox.AdminOut{Action: mailbox.ActionAdmin, RequestID: request, Command: command, Args: args})
 	if err != nil {
@@ -177,7 +175,7 @@ func (r *Runner) Admin(ctx context.Context, command string, args map[string]json
 	}
 	rowID := mailbox.ResponsePrefix + request
 	w := &waiter{got: make(chan mailbox.InRow, 1)}
-	err = r.run(limited, func(ctx context.Context) error {
+	err = r.run(ctx, func(ctx context.Context) error {
 		if err := r.segment(ctx); err != nil {
 			return err
 		}
@@ -190,6 +188,8 @@ func (r *Runner) Admin(ctx context.Context, command string, args map[string]json
 	if err != nil {
 		return control.Frame{}, err
 	}
+	limited, cancel := context.WithTimeout(ctx, adminPatience)
+	defer cancel()
 	row, err := r.await(limited, rowID, w)
 	if errors.Is(err, context.DeadlineExceeded) && ctx.Err() == nil {
 		return control.Frame{}, &control.Error{
