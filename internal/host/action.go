@@ -6,13 +6,14 @@ import (
 	"nanoclaw/internal/control"
 	"nanoclaw/internal/delivery"
 	"nanoclaw/internal/id"
+	"nanoclaw/internal/mailbox"
 	"nanoclaw/internal/operate"
 )
 
 // actions is what agents may ask of this host. Adding one is a line here.
 func (h *Host) actions() map[string]delivery.Action {
 	return map[string]delivery.Action{
-		operate.ActionRequest: operate.NewInside(h.desk, nil),
+		mailbox.ActionAdmin: operate.NewInside(h.desk, nil),
 	}
 }
 

@@ -13,9 +13,6 @@ import (
 	"nanoclaw/internal/store"
 )
 
-// ActionRequest is the action of the outbound rows by which agents give commands.
-const ActionRequest = "cli_request"
-
 // Limits of requests from inside.
 const (
 	maxRequestID = 64
@@ -41,18 +38,11 @@ func NewInside(d *Desk, now func() time.Time) *Inside {
 	return &Inside{desk: d, now: now, last: map[id.Session][]time.Time{}}
 }
 
-// request is the content of a row, as an agent wrote it.
+// request is a mailbox.AdminOut as an agent may have written it.
 type request struct {
 	RequestID json.RawMessage `json:"requestId"`
 	Command   json.RawMessage `json:"command"`
 	Args      json.RawMessage `json:"args"`
-}
-
-// response is the content of the row that answers.
-type response struct {
-	Type      string        `json:"type"` // cli_response
-	RequestID string        `json:"requestId"`
-	Frame     control.Frame `json:"frame"`
 }
 
 // Do carries out one request of an agent under key and returns the row for its inbox. A request that is broken but says its
@@ -118,7 +108,11 @@ func (i *Inside) admit(s id.Session) bool {
 }
 
 func responseRow(requestID string, f control.Frame) (mailbox.InRow, error) {
-	content, err := mailbox.EncodeContent(response{Type: "cli_response", RequestID: requestID, Frame: f})
+	frame, err := mailbox.EncodeContent(f)
+	if err != nil {
+		return mailbox.InRow{}, err
+	}
+	content, err := mailbox.EncodeContent(mailbox.ResponseIn{Type: mailbox.TypeResponse, RequestID: requestID, Frame: frame})
 	if err != nil {
 		return mailbox.InRow{}, err
 	}

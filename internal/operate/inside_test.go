@@ -35,7 +35,10 @@ func frameOf(t *testing.T, rows []mailbox.InRow) control.Frame {
 	if len(rows) != 1 {
 		t.Fatalf("%d rows", len(rows))
 	}
-	var c response
+	var c struct {
+		Type, RequestID string
+		Frame           control.Frame
+	}
 	if err := json.Unmarshal(rows[0].Content, &c); err != nil || c.Type != "cli_response" || c.RequestID == "" || c.Frame.ID != c.RequestID {
 		t.Fatalf("%s, %v", rows[0].Content, err)
 	}
