@@ -9,6 +9,7 @@ import (
 	"os/exec"
 	"path/filepath"
 	"strings"
+	"sync"
 	"testing"
 	"time"
 
@@ -174,4 +175,27 @@ func TestNclInTheShellOfAnAgent(t *testing.T) {
 			}
 		})
 	}
+}
+
+// P3: the host is killed after a command was carried out and before its answer is in the inbox: the next host answers.
+func TestNclWhenTheHostDiesBeforeTheAnswer(t *testing.T) {
+	t.Parallel()
+	m := setup(t, crashSettings)
+	m.script(`{"events":[{"type":"result","text":"<message to=\"terminal\">hello</message>"}]}`)
+	flag := filepath.Join(m.home, "groups", "main", "crashed")
+	m.env = []string{"NANOCLAW_CRASHPOINT=host.acted=1", "NANOCLAW_CRASHPOINT_ONCE=" + flag}
+	stop := sync.OnceFunc(m.keepAlive())
+	defer stop()
+	if a := m.ask("m1", "hello"); a.state != control.StateAnswered {
+		t.Fatalf("%+v", a)
+	}
+	out, errs, code := m.ncl(m.runnerSocket(), "", "status")
+	if code != 0 || !strings.Contains(out, "agent Nano") {
+		t.Errorf("exit %d, %q, %q", code, out, errs)
+	}
+	if _, err := os.Stat(flag); err != nil {
+		t.Errorf("the host did not die: %v", err)
+	}
+	stop()
+	m.invariants([]string{"hello"})
 }
