@@ -64,8 +64,9 @@ func (h home) do(c Caller, command string, args map[string]string) control.Frame
 	return h.desk.Do(context.Background(), c, "r1", r)
 }
 
-// Who asks decides what may be done and what is seen: an agent gets its own, the operator everything.
-func TestScopes(t *testing.T) {
+// CLI-5: a command that is unknown or not allowed says so. Who asks decides what may be done and what is seen: an agent gets
+// its own, the operator everything.
+func TestCLI5Scopes(t *testing.T) {
 	t.Parallel()
 	h := newHome(t)
 	agent := Caller{Session: h.one}
@@ -201,6 +202,22 @@ func TestWhatAgentsMayDo(t *testing.T) {
 	for _, c := range h.desk.commands {
 		if c.Short == "" || c.Run == nil {
 			t.Errorf("%q: incomplete", c.Name)
+		}
+	}
+}
+
+// CLI-7: an agent cannot raise its own scope, whatever it names itself in a request.
+func TestCLI7ScopeIsNotInTheRequest(t *testing.T) {
+	t.Parallel()
+	h := newHome(t)
+	for _, args := range []map[string]string{
+		{"cli_scope": `"global"`}, {"cli-scope": `"global"`}, {"scope": `"operator"`}, {"caller": `"host"`}, {"session": `"` + string(h.other.ID) + `"`},
+		{"agent_group_id": `"` + string(h.other.AgentGroupID) + `"`},
+	} {
+		for _, command := range []string{"groups-list", "sessions-list", "groups-config-update"} {
+			if f := h.do(Caller{Session: h.one}, command, args); f.OK || f.Error == nil || f.Error.Exit() == 0 {
+				t.Errorf("%s %v: %+v", command, args, f)
+			}
 		}
 	}
 }

@@ -9,9 +9,9 @@ import (
 	"nanoclaw/internal/mailbox"
 )
 
-// The answer to a command from inside reaches a runner that is there at once, and wakes nobody: no sandbox is started for
+// W15: the answer to a command from inside reaches a runner that is there at once, and wakes nobody: no sandbox is started for
 // it, and no person is shown that the agent works.
-func TestSystemRowRingsAndWakesNobody(t *testing.T) {
+func TestW15AnswerRingsAndWakesNobody(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
 		rings := 0
