@@ -26,7 +26,7 @@ func median(all []time.Duration) time.Duration {
 	return all[len(all)/2]
 }
 
-func memory(b *testing.B, pid int, field string) float64 {
+func resident(b *testing.B, pid int, field string) float64 {
 	b.Helper()
 	status, err := os.ReadFile(filepath.Join("/proc", strconv.Itoa(pid), "status"))
 	if err != nil {
@@ -72,8 +72,8 @@ func BenchmarkWarm(b *testing.B) {
 	slices.Sort(took)
 	b.ReportMetric(float64(took[len(took)/2].Microseconds())/1000, "p50-ms")
 	b.ReportMetric(float64(took[len(took)*95/100].Microseconds())/1000, "p95-ms")
-	b.ReportMetric(memory(b, p.Process.Pid, "VmRSS"), "rss-MB")
-	b.ReportMetric(memory(b, p.Process.Pid, "RssAnon"), "anon-MB")
+	b.ReportMetric(resident(b, p.Process.Pid, "VmRSS"), "rss-MB")
+	b.ReportMetric(resident(b, p.Process.Pid, "RssAnon"), "anon-MB")
 }
 
 // BenchmarkCold is exec to the first look at an inbox without work (the program ends then), and to the end of the first
@@ -110,7 +110,7 @@ func BenchmarkIdle(b *testing.B) {
 		r.put(message("first", "hi"))
 		r.until("the first answer", func() bool { return len(r.out()) == 1 })
 		time.Sleep(300 * time.Millisecond)
-		b.ReportMetric(memory(b, p.Process.Pid, "VmRSS"), "rss-MB")
-		b.ReportMetric(memory(b, p.Process.Pid, "RssAnon"), "anon-MB")
+		b.ReportMetric(resident(b, p.Process.Pid, "VmRSS"), "rss-MB")
+		b.ReportMetric(resident(b, p.Process.Pid, "RssAnon"), "anon-MB")
 	}
 }

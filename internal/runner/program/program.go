@@ -51,6 +51,8 @@ const (
 type paths struct {
 	root    string
 	agent   string // the agent's folder
+	own     bool   // it is the session's, not only where the program was started
+	extra   string // below it are further folders that the agent may work in
 	config  string
 	files   string // below it are the attachments that prompts name
 	host    string // the host's sockets
@@ -75,9 +77,10 @@ func pathsOf(root, configFile string) (paths, error) {
 	if _, err := os.Stat(filepath.Join(p.root, "inbox")); err != nil { // neither mounted nor linked
 		p.files = filepath.Join(p.root, "in")
 	}
-	p.agent = filepath.Join(p.root, "agent")
+	p.extra = filepath.Join(p.root, "extra")
+	p.agent, p.own = filepath.Join(p.root, "agent"), true
 	if info, err := os.Stat(p.agent); err != nil || !info.IsDir() {
-		// Without a folder of its own the agent is at home where it was started.
+		p.own = false // Without a folder of its own the agent is at home where it was started.
 		if p.agent, err = os.Getwd(); err != nil {
 			return p, fmt.Errorf("find the agent's folder: %w", err)
 		}

@@ -108,12 +108,16 @@ func claudeEnv(s setting, out *relay.Relay) map[string]string {
 	return env
 }
 
-// servers are the tool servers of the agent's own settings, in order of name.
-func servers(c container.Config) []provider.MCPServer {
+// servers are the tool servers of the agent's own settings, in order of name. Each stdio server gets environ, the way out, too.
+func servers(c container.Config, environ []string) []provider.MCPServer {
 	var out []provider.MCPServer
 	for _, name := range slices.Sorted(maps.Keys(c.MCPServers)) {
 		s := c.MCPServers[name]
-		out = append(out, provider.MCPServer{Name: name, URL: s.URL, Headers: s.Headers, Command: s.Command, Args: s.Args, Env: s.Env})
+		v := provider.MCPServer{Name: name, URL: s.URL, Headers: s.Headers, Only: s.EnabledTools, Without: s.DisabledTools}
+		if s.Command != "" {
+			v.Command, v.Args, v.Cwd, v.Env = s.Command, s.Args, s.Cwd, s.Environment(environ)
+		}
+		out = append(out, v)
 	}
 	return out
 }

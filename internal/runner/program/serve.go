@@ -2,6 +2,7 @@ package program
 
 import (
 	"context"
+	"encoding/json"
 	"errors"
 	"fmt"
 	"io/fs"
@@ -9,6 +10,7 @@ import (
 	"os"
 	"path/filepath"
 	"sync"
+	"time"
 
 	"nanoclaw/internal/config/container"
 	"nanoclaw/internal/mailbox/sqlite"
@@ -16,9 +18,11 @@ import (
 	"nanoclaw/internal/provider"
 	"nanoclaw/internal/runner"
 	"nanoclaw/internal/runner/door"
+	"nanoclaw/internal/runner/memory"
 	"nanoclaw/internal/runner/ncl"
 	"nanoclaw/internal/runner/prompt"
 	"nanoclaw/internal/runner/relay"
+	"nanoclaw/internal/runner/script"
 	"nanoclaw/internal/runner/tool"
 )
 
@@ -59,8 +63,9 @@ func serve(ctx context.Context, p paths, once bool, log *slog.Logger) (err error
 	defer cancel()
 	bell := sqlite.DialBell(side, p.host, c.Incarnation, log)
 	defer func() { err = errors.Join(err, bell.Close()) }()
+	dirs := p.extraDirs()
 	loop := &late{}
-	set := tool.New(tool.Options{Session: loop, Cwd: p.agent, Roots: []string{filepath.Join(p.files, "inbox"), os.TempDir()}})
+	set := tool.New(tool.Options{Session: loop, Cwd: p.agent, Roots: append([]string{filepath.Join(p.files, "inbox"), os.TempDir()}, dirs...)})
 	s.tools = tool.NewServer(set, log)
 	defer func() { err = errors.Join(err, s.tools.Close()) }()
 	defer cancel()
@@ -74,10 +79,16 @@ func serve(ctx context.Context, p paths, once bool, log *slog.Logger) (err error
 	if err != nil {
 		return err
 	}
+	w := words{box: box, name: c.AssistantName, root: p.files, zone: prompt.Zone(os.Getenv("TZ")), dirs: dirs}
+	if p.own {
+		w.memory = p.agent
+		if err := memory.Ensure(p.agent); err != nil {
+			log.Warn("the agent's memory could not be set up; it goes on without", obs.Error(err))
+		}
+	}
 	opt := runner.Options{
-		Mailbox: box, Bell: bell, Provider: prov, Limit: c.MaxMessagesPerPrompt, Cwd: p.agent, Once: once, Log: log,
-		Words:  words{box: box, name: c.AssistantName, root: p.files, zone: prompt.Zone(os.Getenv("TZ"))},
-		Looked: s.openDoors, Ended: s.tools.Forget,
+		Mailbox: box, Bell: bell, Provider: prov, Limit: c.MaxMessagesPerPrompt, Cwd: p.agent, Dirs: dirs, Model: c.Model, Once: once, Log: log,
+		Words: w, Looked: s.openDoors, Ended: s.tools.Forget, Script: s.script,
 		Rested: func() {
 			select {
 			case worked <- struct{}{}:
@@ -99,6 +110,12 @@ func serve(ctx context.Context, p paths, once bool, log *slog.Logger) (err error
 // late is the loop, which is made after the tools and before anything can call them.
 type late struct{ tool.Session }
 
+// script runs the script of a task in the agent's folder.
+func (s *session) script(ctx context.Context, rowID, text string) (bool, json.RawMessage, error) {
+	o := script.Run(ctx, script.Options{Dir: s.agent, Timeout: time.Duration(s.config.ScriptTimeoutSeconds) * time.Second}, rowID, text)
+	return o.Wake, o.Data, o.Err
+}
+
 // servers are the tool servers of a query: our own first, then those of the agent's settings.
 func (s *session) servers(ctx context.Context) ([]provider.MCPServer, error) {
 	url, token, err := s.tools.URL(ctx)
@@ -108,7 +125,11 @@ func (s *session) servers(ctx context.Context) ([]provider.MCPServer, error) {
 	own := provider.MCPServer{
 		Name: container.ReservedMCPServer, URL: url, Headers: map[string]string{"Authorization": "Bearer " + token}, AlwaysLoad: true,
 	}
-	return append([]provider.MCPServer{own}, servers(s.config)...), nil
+	out, err := s.wayOut()
+	if err != nil {
+		return nil, err
+	}
+	return append([]provider.MCPServer{own}, servers(s.config, out.Environ())...), nil
 }
 
 // openDoors opens what need not be there before the first look at the inbox: the socket for programs of the sandbox, and the

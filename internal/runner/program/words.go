@@ -3,22 +3,28 @@ package program
 import (
 	"context"
 	"fmt"
+	"os"
+	"path/filepath"
+	"strings"
 	"time"
 
 	"nanoclaw/internal/mailbox"
 	"nanoclaw/internal/mailbox/sqlite"
 	"nanoclaw/internal/provider"
 	"nanoclaw/internal/runner"
+	"nanoclaw/internal/runner/memory"
 	"nanoclaw/internal/runner/prompt"
 	"nanoclaw/internal/runner/turn"
 )
 
 // words are the loop's words, with the names of the session's destinations.
 type words struct {
-	box  *sqlite.Runner
-	name string // of the agent
-	root string
-	zone *time.Location
+	box    *sqlite.Runner
+	name   string // of the agent
+	root   string
+	zone   *time.Location
+	memory string   // folder of the agent's memory; empty: it has none
+	dirs   []string // further folders
 }
 
 func (w words) Prompt(ctx context.Context, rows []mailbox.InRow, sent []mailbox.OutRow) (runner.Prompt, error) {
@@ -33,7 +39,7 @@ func (w words) Prompt(ctx context.Context, rows []mailbox.InRow, sent []mailbox.
 			return d.Name, ok
 		},
 	})
-	return runner.Prompt{Text: text}, failed
+	return runner.Prompt{Text: text, Attachments: prompt.Attachments(rows, w.root)}, failed
 }
 
 func (w words) Instructions(ctx context.Context) (string, error) {
@@ -41,14 +47,32 @@ func (w words) Instructions(ctx context.Context) (string, error) {
 	if err != nil {
 		return "", fmt.Errorf("read destinations: %w", err)
 	}
-	return prompt.Addendum(prompt.AddendumEnv{Name: w.name, Destinations: all}), nil
+	home, err := w.box.Routing(ctx)
+	if err != nil {
+		return "", fmt.Errorf("read routing: %w", err)
+	}
+	env := prompt.AddendumEnv{Name: w.name, Destinations: all, Dirs: w.dirs}
+	if series, ok := strings.CutPrefix(home.ThreadID, mailbox.TaskThread); ok {
+		env.Task = &prompt.TaskEnv{SeriesID: series}
+	}
+	if w.memory != "" {
+		env.Memory = memory.Section(w.memory)
+	}
+	return prompt.Addendum(env), nil
 }
 
-func (w words) Moved(before, after []mailbox.Destination) string { return "" }
+func (w words) Moved(before, after []mailbox.Destination) string { return prompt.Moved(before, after) }
 
-func (w words) RunLog(text string) string { return text }
+func (w words) RunLog(text string) string { return prompt.RunLog(text) }
 
 func (w words) Nudge(n runner.Nudge) string {
+	if n.Task {
+		blocks := make([]prompt.TaskBlock, 0, len(n.Lost))
+		for _, l := range n.Lost {
+			blocks = append(blocks, prompt.TaskBlock{To: l.To, Body: l.Body})
+		}
+		return prompt.TaskNudge(blocks, n.Known)
+	}
 	u := prompt.Undelivered{Bare: n.Bare, Known: n.Known}
 	for _, l := range n.Lost {
 		u.Blocks = append(u.Blocks, prompt.Block{To: l.To, Reason: reason(l.Why)})
@@ -72,4 +96,20 @@ func reason(w turn.Why) prompt.Reason {
 
 func (w words) Notice(class provider.Class, resetsAt time.Time) string {
 	return prompt.Notice(class, resetsAt, w.zone)
+}
+
+// extraDirs are the folders below extra, by name; a link to a folder counts, a file does not.
+func (p paths) extraDirs() []string {
+	entries, err := os.ReadDir(p.extra)
+	if err != nil {
+		return nil // none was mounted
+	}
+	var dirs []string
+	for _, e := range entries {
+		path := filepath.Join(p.extra, e.Name())
+		if info, err := os.Stat(path); err == nil && info.IsDir() {
+			dirs = append(dirs, path)
+		}
+	}
+	return dirs
 }
