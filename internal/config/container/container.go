@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"os"
 	"strings"
+	"unicode"
 )
 
 // Config is container.json: all that the runner is told. The host writes it by rename before each spawn; nothing else
@@ -132,7 +133,25 @@ func Load(path string) (c Config, warnings []string, err error) {
 	c.MCPServers, bad = readServers(servers)
 	warnings = append(warnings, bad...)
 	warnings = append(warnings, c.normalize()...)
+	for i, w := range warnings {
+		warnings[i] = plain(w)
+	}
 	return c, warnings, nil
+}
+
+// plain is a warning that fits on a line of a log, whatever the file held.
+func plain(s string) string {
+	const most = 500
+	s = strings.Map(func(r rune) rune {
+		if unicode.IsControl(r) {
+			return ' '
+		}
+		return r
+	}, s)
+	if len(s) > most {
+		s = strings.ToValidUTF8(s[:most], "") + "…"
+	}
+	return s
 }
 
 func (c *Config) normalize() (warnings []string) {

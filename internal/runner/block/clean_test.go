@@ -61,3 +61,30 @@ func TestStripInternal(t *testing.T) {
 		t.Errorf("a long text became %d bytes", len(got))
 	}
 }
+
+func TestInline(t *testing.T) {
+	t.Parallel()
+	show := func(b Item) string { return "[" + string(b.Fate) + " " + b.To + ": " + b.Body + "]" }
+	for in, want := range map[string]string{
+		"":                                "",
+		"plain":                           "plain",
+		`a <message to="x">b</message> c`: "a [deliver x: b] c",
+		`<message to="x">b <internal>no</internal></message></invoke>`:     "[deliver x: b]",
+		`<message to="x"> </message>`:                                      "[empty x: ]",
+		`a <internal><message to="x">draft</message></internal> b`:         "a  b",
+		`a <internal><message to="x">draft</message>`:                      "a",
+		`a <message to="x">open`:                                           "a [unclosed x: open]",
+		`<message to="x">a<message to="y">b</message>`:                     "[unclosed x: a][deliver y: b]",
+		`<message to="x">a<message to="y">b</message></message>`:           `[deliver x: a<message to="y">b</message>]`,
+		"`<message to=\"x\">b</message>` a":                                "`<message to=\"x\">b</message>` a",
+		"```\n<message to=\"x\">b</message>\n":                             "```\n[deliver x: b]",
+		`<message to="x">` + strings.Repeat("b", MaxBody+1) + `</message>`: "[too-large x: ]",
+	} {
+		if got := Inline(in, show); got != want {
+			t.Errorf("Inline(%.60q) = %q, want %q", in, got, want)
+		}
+	}
+	if long := strings.Repeat("x", MaxBare+10); Inline(long, show) != long {
+		t.Error("a long text was cut")
+	}
+}

@@ -53,7 +53,7 @@ func Moved(before, after []mailbox.Destination) string {
 	for i, line := range lines {
 		lines[i] = attrText(line)
 	}
-	return "<system>\nYour destinations have changed. This is for your information only: go on with what you do, and do not answer it.\n" +
+	return "<system>\nYour destinations have changed. This is only for you to know. It needs no answer: do not write to anybody about it.\n" +
 		strings.Join(lines, "\n") + more + "\n" + names(slices.Collect(maps.Keys(is))) + "\n</system>"
 }
 

@@ -152,7 +152,7 @@ func (env Env) task(row mailbox.InRow) string {
 	}
 	var output string
 	if raw, ok := o["scriptOutput"]; ok && !isNull(raw) {
-		output = "Script output:\n" + escape(pretty(raw)) + "\n\n"
+		output = "Script output:\n" + escapeJSON(pretty(raw)) + "\n\n"
 	}
 	instructions := o.text("prompt")
 	if instructions == "" {
@@ -171,7 +171,7 @@ func (env Env) webhook(row mailbox.InRow) string {
 	if raw, has := o["payload"]; ok && has {
 		payload = raw
 	}
-	return e.close(escape(pretty(payload)))
+	return e.close(escapeJSON(pretty(payload)))
 }
 
 func (env Env) system(row mailbox.InRow) string {
@@ -183,7 +183,7 @@ func (env Env) system(row mailbox.InRow) string {
 	if !ok {
 		return e.close(escape(fallback(row.Content)))
 	}
-	return e.close(escape(pretty(o["result"])))
+	return e.close(escapeJSON(pretty(o["result"])))
 }
 
 // maxSent is how much of a row that was sent already is repeated to the model, in bytes.
