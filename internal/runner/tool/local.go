@@ -17,7 +17,7 @@ import (
 // Handler serves the tools to programs of the sandbox over the runner's socket: the protocol, one JSON message a line.
 func (s *Server) Handler() door.Handler {
 	return door.Handler{Hello: control.HelloTools, Serve: func(ctx context.Context, c *door.Conn) error {
-		return s.protocol().Run(ctx, patient{&mcp.IOTransport{Reader: io.NopCloser(c), Writer: c}})
+		return s.protocol(func() context.Context { return ctx }).Run(ctx, patient{&mcp.IOTransport{Reader: io.NopCloser(c), Writer: c}})
 	}}
 }
 

@@ -42,7 +42,9 @@ type Server struct {
 
 	mu      sync.Mutex
 	http    *http.Server
-	server  *mcp.Server // behind http
+	server  *mcp.Server        // behind http
+	present context.Context    // of the calls over http, until Forget
+	leave   context.CancelFunc // ends present
 	address string
 	token   string
 	closed  bool
@@ -57,13 +59,17 @@ func NewServer(set *Set, log *slog.Logger) *Server {
 	return &Server{set: set, log: log, progress: progressEvery, idle: idleSession}
 }
 
-// protocol is a fresh protocol server over the tools.
-func (s *Server) protocol() *mcp.Server {
+// protocol is a fresh protocol server over the tools. Calls also end with the context that alive returns when they begin:
+// the library waits for running calls when a session is closed, but does not cancel them.
+func (s *Server) protocol(alive func() context.Context) *mcp.Server {
 	tools := &mcp.ToolCapabilities{} // the list never changes
 	m := mcp.NewServer(&mcp.Implementation{Name: serverName, Version: version}, &mcp.ServerOptions{Capabilities: &mcp.ServerCapabilities{Tools: tools}})
 	for _, t := range s.set.Tools() {
 		m.AddTool(&mcp.Tool{Name: t.Name, Description: t.Description, InputSchema: t.Schema},
 			func(ctx context.Context, req *mcp.CallToolRequest) (*mcp.CallToolResult, error) {
+				ctx, cancel := context.WithCancel(ctx)
+				defer cancel()
+				defer context.AfterFunc(alive(), cancel)()
 				defer s.reportProgress(ctx, req)()
 				text, err := t.Call(ctx, req.Params.Arguments)
 				if err != nil {
@@ -132,7 +138,12 @@ func (s *Server) URL(ctx context.Context) (address, token string, err error) {
 	}
 	s.token = rand.Text()
 	s.address = "http://" + l.Addr().String() + path
-	s.server = s.protocol()
+	s.present, s.leave = context.WithCancel(context.Background())
+	s.server = s.protocol(func() context.Context {
+		s.mu.Lock()
+		defer s.mu.Unlock()
+		return s.present
+	})
 	handler := mcp.NewStreamableHTTPHandler(func(*http.Request) *mcp.Server { return s.server },
 		&mcp.StreamableHTTPOptions{MaxRequestBodyBytes: maxBody, SessionTimeout: s.idle})
 	s.http = &http.Server{Handler: s.guard(handler), ReadHeaderTimeout: headerTimeout, ErrorLog: slog.NewLogLogger(s.log.Handler(), slog.LevelDebug)}
@@ -184,16 +195,23 @@ func loopbackOrigin(origin string) bool {
 	return err == nil && loopback(u.Host)
 }
 
-// Forget ends the protocol sessions of clients that are gone. The loop calls it when a query has ended.
+// Forget ends the protocol sessions of clients that are gone, and the calls that they left behind. The loop calls it when a
+// query has ended; it returns when every call has returned.
 func (s *Server) Forget() {
 	s.mu.Lock()
-	m := s.server
+	m, leave := s.server, s.leave
 	s.mu.Unlock()
 	if m == nil {
 		return
 	}
+	leave()
 	for session := range m.Sessions() {
 		_ = session.Close()
+	}
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if !s.closed {
+		s.present, s.leave = context.WithCancel(context.Background())
 	}
 }
 
