@@ -114,8 +114,8 @@ func (s *session) rowsOut(ctx context.Context, n int) error {
 	return nil
 }
 
-// runner is the runner alone: how fast it starts and answers, what it costs while idle.
-func runner(ctx context.Context, b *bundle) ([]row, error) {
+// alone is the runner alone: how fast it starts and answers, what it costs while idle.
+func alone(ctx context.Context, b *bundle) ([]row, error) {
 	rows, err := b.exchanges(ctx)
 	if err != nil {
 		return rows, err

@@ -76,6 +76,9 @@ func (r *Runner) serve(ctx context.Context, e *errand) error {
 		e.drop()
 	}
 	e.done <- err
+	if r.opt.Rested != nil && r.idle() {
+		r.opt.Rested()
+	}
 	var no *refusal
 	if err == nil || errors.As(err, &no) || errors.Is(err, mailbox.ErrInvalid) {
 		return nil

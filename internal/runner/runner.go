@@ -121,7 +121,7 @@ type Options struct {
 	Looked func()
 	// Ended is called when a query has ended. Optional.
 	Ended func()
-	// Rested is called when an exchange has ended and nothing else is under way. Optional.
+	// Rested is called when an exchange or a tool's work has ended and nothing else is under way. Optional.
 	Rested func()
 	// Once: return when nothing due is left and the last exchange has ended.
 	Once bool
