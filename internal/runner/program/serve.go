@@ -112,8 +112,23 @@ type late struct{ tool.Session }
 
 // script runs the script of a task in the agent's folder.
 func (s *session) script(ctx context.Context, rowID, text string) (bool, json.RawMessage, error) {
-	o := script.Run(ctx, script.Options{Dir: s.agent, Timeout: time.Duration(s.config.ScriptTimeoutSeconds) * time.Second}, rowID, text)
+	o := script.Run(ctx, script.Options{Dir: s.agent, Env: s.scriptEnv(), Timeout: time.Duration(s.config.ScriptTimeoutSeconds) * time.Second}, rowID, text)
 	return o.Wake, o.Data, o.Err
+}
+
+// scriptEnv is the way out for scripts, where there is one and it needs no token: scripts get no credentials (spec/runner.md W30).
+func (s *session) scriptEnv() []string {
+	if s.config.Relay.Token != "" {
+		return nil
+	}
+	if _, err := os.Stat(filepath.Join(s.host, "egress.sock")); err != nil {
+		return nil
+	}
+	out, err := s.wayOut()
+	if err != nil {
+		return nil // told when it was opened
+	}
+	return out.Environ()
 }
 
 // servers are the tool servers of a query: our own first, then those of the agent's settings.

@@ -137,6 +137,9 @@ func viewing(o object) string {
 	return "\n(viewing: " + attrText(strings.Join(seen, ", ")) + ")"
 }
 
+// maxScriptOutput is how much of a script's data is shown, in bytes: as much as any row may hold.
+const maxScriptOutput = mailbox.MaxContent
+
 func (env Env) task(row mailbox.InRow) string {
 	due := row.ProcessAfter
 	if due.IsZero() {
@@ -152,7 +155,7 @@ func (env Env) task(row mailbox.InRow) string {
 	}
 	var output string
 	if raw, ok := o["scriptOutput"]; ok && !isNull(raw) {
-		output = "Script output:\n" + escapeJSON(pretty(raw)) + "\n\n"
+		output = "Script output:\n" + escapeJSON(shorten(pretty(raw), maxScriptOutput)) + "\n\n"
 	}
 	instructions := o.text("prompt")
 	if instructions == "" {

@@ -113,3 +113,13 @@ func FuzzRunLog(f *testing.F) {
 		}
 	})
 }
+
+// What a script has found may not fill the whole conversation.
+func TestScriptOutputIsBounded(t *testing.T) {
+	t.Parallel()
+	r := row(2, mailbox.KindTask, family, `{"prompt":"do it","scriptOutput":"`+strings.Repeat("é", 1<<19)+`"}`)
+	got := Render([]mailbox.InRow{r}, testEnv())
+	if len(got) > maxScriptOutput+1000 || !strings.Contains(got, "é…\n\nInstructions:\ndo it</task>") {
+		t.Errorf("%d bytes: …%s", len(got), got[max(0, len(got)-100):])
+	}
+}
