@@ -4,6 +4,7 @@ import (
 	"regexp"
 
 	"nanoclaw/internal/channel"
+	"nanoclaw/internal/slash"
 )
 
 // Action of one wiring on one event.
@@ -21,6 +22,7 @@ type Facts struct {
 	Policy  string // unknown_sender_policy of the chat
 	Scope   string // sender_scope of the wiring
 	Access  bool   // the sender may talk to this agent
+	Admin   bool   // the sender is an owner or an admin of this agent
 	Mode    string // engage_mode
 	Pattern string
 	Ignored string // ignored_message_policy
@@ -47,6 +49,14 @@ func Decide(f Facts) Decision {
 			return Decision{Drop, "the sender is not known here"}
 		default:
 			return Decision{Drop, "the chat's policy is not one this program knows"}
+		}
+	}
+	if c, ok := slash.Find(f.Text); ok {
+		switch {
+		case c.By == slash.ByNobody:
+			return Decision{Drop, c.Word + " has no meaning in a chat"}
+		case c.Admin && !f.Admin:
+			return Decision{Drop, c.Word + " is for owners and admins"}
 		}
 	}
 	engaged, reason := engages(f)

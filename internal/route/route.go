@@ -114,11 +114,11 @@ func (r *Router) Inbound(ctx context.Context, info channel.Info, m channel.Inbou
 func (r *Router) targets(ctx context.Context, info channel.Info, chat store.MessagingGroup, wirings []store.Wiring, m channel.Inbound) (out []target, reason string, duplicate bool, err error) {
 	reason = "no agent is wired to this chat"
 	for _, w := range wirings {
-		access, err := r.store.HasAccess(ctx, id.User(m.Sender.ID), w.AgentGroupID)
+		access, err := r.store.HasAccess(ctx, id.User(m.Sender.ID), w.AgentGroupID) // so far only roles give access
 		if err != nil {
 			return nil, "", false, err
 		}
-		d := Decide(Facts{Policy: chat.UnknownSenderPolicy, Scope: w.SenderScope, Access: access, Mode: w.EngageMode, Pattern: w.EngagePattern,
+		d := Decide(Facts{Policy: chat.UnknownSenderPolicy, Scope: w.SenderScope, Access: access, Admin: access, Mode: w.EngageMode, Pattern: w.EngagePattern,
 			Ignored: w.IgnoredMessagePolicy, Mention: m.Mention, Group: m.Group, Text: m.Text})
 		if d.Action == Drop {
 			reason = d.Reason

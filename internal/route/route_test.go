@@ -50,6 +50,12 @@ func TestDecide(t *testing.T) {
 		"sticky, unmentioned, group":     {with(func(f *Facts) { f.Mode = "mention-sticky"; f.Group = true }), Drop},
 		"odd engage mode: closed":        {with(func(f *Facts) { f.Mode = "odd" }), Drop},
 		"odd ignored policy: not stored": {with(func(f *Facts) { f.Pattern = "bye"; f.Ignored = "odd" }), Drop},
+		"command of an admin":            {with(func(f *Facts) { f.Text = "/clear"; f.Admin = true }), Engage},
+		"command of a member":            {with(func(f *Facts) { f.Text = " /CLEAR " }), Drop},
+		"command of a member, kept":      {with(func(f *Facts) { f.Text = "/clear"; f.Pattern = "bye"; f.Ignored = "accumulate" }), Drop},
+		"stop of a member":               {with(func(f *Facts) { f.Text = "/stop" }), Engage},
+		"nearly a command (W6)":          {with(func(f *Facts) { f.Text = "/clearx" }), Engage},
+		"of a command line program":      {with(func(f *Facts) { f.Text = "/login"; f.Admin = true }), Drop},
 	} {
 		d := Decide(c.facts)
 		if d.Action != c.want || d.Reason == "" {
