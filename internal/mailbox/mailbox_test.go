@@ -42,7 +42,7 @@ func FuzzParseTime(f *testing.F) {
 	})
 }
 
-func TestFormatTimeSortsAsText(t *testing.T) {
+func TestW26FormatTimeSortsAsText(t *testing.T) {
 	t.Parallel()
 	base := time.Date(2026, 9, 9, 23, 59, 59, 999_000_000, time.FixedZone("x", 8*3600))
 	last := ""
@@ -58,7 +58,7 @@ func TestFormatTimeSortsAsText(t *testing.T) {
 	}
 }
 
-func TestEncodeContentKeepsMarkup(t *testing.T) {
+func TestW34EncodeContentKeepsMarkup(t *testing.T) {
 	t.Parallel()
 	got, err := EncodeContent(ChatOut{Text: "<b> & \u2028 ü"})
 	if err != nil || !strings.Contains(string(got), "<b> & ") || strings.HasSuffix(string(got), "\n") {

@@ -15,7 +15,7 @@ func failed(class provider.Class, retryable bool) provider.Event {
 }
 
 // GATE-6: one notice in plain words where the question came from, no nudge, no retry, nothing raw.
-func TestErrorThatStays(t *testing.T) {
+func TestGATE6ErrorThatStays(t *testing.T) {
 	t.Parallel()
 	r := newRig(t, all).start()
 	in := chat("m1", family, "hi")
@@ -71,7 +71,7 @@ func TestPartialAnswerIsKept(t *testing.T) {
 }
 
 // W4: a failure that may pass is tried again, in the same exchange, and given up after the budget.
-func TestRetryBudget(t *testing.T) {
+func TestW4RetryBudget(t *testing.T) {
 	t.Parallel()
 	r := newRig(t, all).start()
 	r.put(chat("m1", me, "hi"))
@@ -154,7 +154,7 @@ func TestProviderThatCannotStart(t *testing.T) {
 }
 
 // RUN-10: an unknown conversation is forgotten and the exchange tried once in a new one.
-func TestUnknownConversation(t *testing.T) {
+func TestRUN10UnknownConversation(t *testing.T) {
 	t.Parallel()
 	r := answer(t, all, initial("old"), text(block("me", "one")), result(""))
 	r.must(r.end())
@@ -201,7 +201,7 @@ func TestUnknownConversationTwiceIsReported(t *testing.T) {
 }
 
 // RUN-12: any other failure keeps the conversation.
-func TestOtherFailuresKeepTheConversation(t *testing.T) {
+func TestRUN12OtherFailuresKeepTheConversation(t *testing.T) {
 	t.Parallel()
 	r := answer(t, all, initial("c1"), text(block("me", "one")), result(""))
 	r.put(chat("m2", me, "hi"))
@@ -215,7 +215,7 @@ func TestOtherFailuresKeepTheConversation(t *testing.T) {
 }
 
 // RUN-13: the id of a turn that never finished is not kept.
-func TestConversationOfAnUnfinishedTurn(t *testing.T) {
+func TestRUN13ConversationOfAnUnfinishedTurn(t *testing.T) {
 	t.Parallel()
 	r := newRig(t, all).start()
 	r.put(chat("m1", me, "hi"))

@@ -8,7 +8,7 @@ import (
 	"nanoclaw/internal/runner"
 )
 
-func TestTakenFollowUpJoinsTheExchange(t *testing.T) {
+func TestW3TakenFollowUpJoinsTheExchange(t *testing.T) {
 	t.Parallel()
 	r := newRig(t, all).start()
 	r.put(chat("m1", me, "hi"))
@@ -156,7 +156,7 @@ func TestFollowUpsWaitWithoutReceipts(t *testing.T) {
 }
 
 // RUN-2: a full window of claimed rows hides nothing.
-func TestClaimedRowsHideNothing(t *testing.T) {
+func TestRUN2ClaimedRowsHideNothing(t *testing.T) {
 	t.Parallel()
 	r := newRig(t, all, func(o *runner.Options) { o.Limit = 2 })
 	r.put(chat("m1", me, "1"), chat("m2", me, "2"), chat("m3", me, "3"))
@@ -168,7 +168,7 @@ func TestClaimedRowsHideNothing(t *testing.T) {
 }
 
 // RUN-7: a push into a query that has ended loses nothing.
-func TestPushIntoAnEndedQuery(t *testing.T) {
+func TestRUN7PushIntoAnEndedQuery(t *testing.T) {
 	t.Parallel()
 	r := newRig(t, all).start()
 	r.put(chat("m1", me, "hi"))

@@ -36,7 +36,7 @@ func (r *rig) nudged(parts ...string) asking {
 }
 
 // GATE-3: a block before a tool call is delivered, before the tool ends, and the bare summary after it needs no nudge.
-func TestBlockBeforeAToolCall(t *testing.T) {
+func TestGATE3BlockBeforeAToolCall(t *testing.T) {
 	t.Parallel()
 	r := answer(t, all, text(block("family", "Dinner is ready")), toolStart)
 	r.saidExactly("42:Dinner is ready")
@@ -48,7 +48,7 @@ func TestBlockBeforeAToolCall(t *testing.T) {
 }
 
 // GATE-9.
-func TestTagSplitAcrossEvents(t *testing.T) {
+func TestGATE9TagSplitAcrossEvents(t *testing.T) {
 	t.Parallel()
 	r := answer(t, all, text(`so <mess`), text(`age to="family">Hi</mess`), toolStart, toolEnd, text(`age> there`), result(""))
 	r.saidExactly("42:Hi")
@@ -56,7 +56,7 @@ func TestTagSplitAcrossEvents(t *testing.T) {
 }
 
 // GATE-4 and the rows of the echo guard.
-func TestEchoGuard(t *testing.T) {
+func TestGATE4EchoGuard(t *testing.T) {
 	t.Parallel()
 	hi := block("me", "hi")
 	tests := []struct {
@@ -156,7 +156,7 @@ func TestWordsLeaveBeforeTheTool(t *testing.T) {
 }
 
 // GATE-14: an empty final text after a send is a normal end.
-func TestSilenceAfterToolSend(t *testing.T) {
+func TestGATE14SilenceAfterToolSend(t *testing.T) {
 	t.Parallel()
 	r := answer(t, all, toolStart)
 	_, err := r.run.Send(t.Context(), tool.Message{To: "family", Text: "hello"})
@@ -168,7 +168,7 @@ func TestSilenceAfterToolSend(t *testing.T) {
 }
 
 // GATE-11: the good name is served, the bad one is told.
-func TestUnknownDestination(t *testing.T) {
+func TestGATE11UnknownDestination(t *testing.T) {
 	t.Parallel()
 	r := answer(t, all, text(block("nosuch", "a")+block("family", "b")), result(""))
 	r.saidExactly("42:b")
@@ -335,7 +335,7 @@ func TestResultTextIsNeverDeliveredBesideTheStream(t *testing.T) {
 	r2.saidExactly("me:streamed")
 }
 
-func TestThreadOfTheNewestMessageThere(t *testing.T) {
+func TestW17ThreadOfTheNewestMessageThere(t *testing.T) {
 	t.Parallel()
 	r := newRig(t, all).start()
 	old, latest := chat("f1", family, "a"), chat("f2", family, "b")
@@ -353,7 +353,7 @@ func TestThreadOfTheNewestMessageThere(t *testing.T) {
 	}
 }
 
-func TestAnsweredMessageBeatsTheNewestOne(t *testing.T) {
+func TestW17AnsweredMessageBeatsTheNewestOne(t *testing.T) {
 	t.Parallel()
 	r := newRig(t, plain).start() // W17
 	first, second := chat("m1", me, "a"), chat("m2", me, "b")
@@ -381,7 +381,7 @@ func TestDestinationsAreLookedUpLive(t *testing.T) {
 }
 
 // W34: the encoder leaves < > & alone.
-func TestContentIsNotEscaped(t *testing.T) {
+func TestW34ContentIsNotEscaped(t *testing.T) {
 	t.Parallel()
 	r := answer(t, all, text(block("me", "a < b && c > d")), result(""))
 	if got := string(r.out()[0].Content); got != `{"text":"a < b && c > d"}` {

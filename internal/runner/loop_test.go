@@ -91,7 +91,7 @@ func TestContextDoesNotWake(t *testing.T) {
 }
 
 // RUN-3: the rows that may wake come first, context fills the rest.
-func TestContextDoesNotCrowdOutTheTrigger(t *testing.T) {
+func TestRUN3ContextDoesNotCrowdOutTheTrigger(t *testing.T) {
 	t.Parallel()
 	r := newRig(t, all, func(o *runner.Options) { o.Limit = 3 })
 	rows := []mailbox.InRow{chat("m1", me, "do it")}
@@ -148,7 +148,7 @@ func TestOnceWithNothingToDo(t *testing.T) {
 }
 
 // W31: claims are given back, the query is aborted, and nothing is left running.
-func TestStopGivesClaimsBack(t *testing.T) {
+func TestW31StopGivesClaimsBack(t *testing.T) {
 	t.Parallel()
 	r := newRig(t, all).start()
 	r.put(chat("m1", me, "hi"))

@@ -37,7 +37,7 @@ func background(text string) mailbox.InRow {
 }
 
 // spec/bugs.md RUN-2: claimed rows leave before the window is cut.
-func TestClaimedRowsDoNotHideNewOnes(t *testing.T) {
+func TestRUN2ClaimedRowsDoNotHideNewOnes(t *testing.T) {
 	t.Parallel()
 	s := newSession(t)
 	r := s.runner(1)
@@ -50,7 +50,7 @@ func TestClaimedRowsDoNotHideNewOnes(t *testing.T) {
 }
 
 // spec/bugs.md RUN-3: context never crowds out what woke the agent.
-func TestContextFillsOnlyTheRoomLeft(t *testing.T) {
+func TestRUN3ContextFillsOnlyTheRoomLeft(t *testing.T) {
 	t.Parallel()
 	s := newSession(t)
 	r := s.runner(1)
@@ -66,7 +66,7 @@ func TestContextFillsOnlyTheRoomLeft(t *testing.T) {
 }
 
 // spec/bugs.md RUN-15 and spec/runner.md W20: a row for the next start is no matter of the first poll but of the incarnation.
-func TestRowsForALaterIncarnation(t *testing.T) {
+func TestRUN15RowsForALaterIncarnation(t *testing.T) {
 	t.Parallel()
 	s := newSession(t)
 	note := inRow("note")
@@ -80,7 +80,7 @@ func TestRowsForALaterIncarnation(t *testing.T) {
 }
 
 // spec/runner.md W15: rows of kind system take no slot and wake nobody, but can be looked up.
-func TestSystemRowsStayOutOfBatches(t *testing.T) {
+func TestW15SystemRowsStayOutOfBatches(t *testing.T) {
 	t.Parallel()
 	s := newSession(t)
 	r := s.runner(1)
@@ -103,7 +103,7 @@ func TestSystemRowsStayOutOfBatches(t *testing.T) {
 }
 
 // spec/runner.md W14: a row that is not what a host writes is handed over to be failed; the others go on.
-func TestBrokenRowsAreSetAside(t *testing.T) {
+func TestW14BrokenRowsAreSetAside(t *testing.T) {
 	t.Parallel()
 	s := newSession(t)
 	r := s.runner(1)

@@ -21,7 +21,7 @@ import (
 
 // A sandbox may do anything to its own folder. Each case spoils a file of three good rows; the host must refuse it with the
 // named error, leave the folder as it is, go on serving its own side, and read the good file again once it is back.
-func TestHostileFolder(t *testing.T) {
+func TestW21HostileFolder(t *testing.T) {
 	t.Parallel()
 	cases := map[string]struct {
 		spoil func(t *testing.T, s *session, db string)

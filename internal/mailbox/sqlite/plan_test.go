@@ -8,7 +8,7 @@ import (
 )
 
 // No statement of the message path may walk a table of messages, whatever the history holds.
-func TestQueryPlans(t *testing.T) {
+func TestW2QueryPlans(t *testing.T) {
 	t.Parallel()
 	s := newSession(t)
 	s.wrote(1)

@@ -167,7 +167,7 @@ func (f *follower) look() {
 }
 
 // A host and a runner in two processes exchange thousands of rows at full speed: nothing is lost, doubled or out of order.
-func TestTwoProcesses(t *testing.T) {
+func TestW16TwoProcesses(t *testing.T) {
 	t.Parallel()
 	s := newSession(t)
 	n := 2000

@@ -1,0 +1,135 @@
+package runner_test
+
+import (
+	"context"
+	"encoding/json"
+	"os"
+	"path/filepath"
+	"testing"
+	"time"
+
+	"nanoclaw/internal/mailbox"
+	"nanoclaw/internal/provider"
+	"nanoclaw/internal/runner"
+)
+
+// spec/bugs.md RUN-6: a loop that is stopped while a stream is open takes no row any more.
+func TestRUN6StoppedLoopTakesNothing(t *testing.T) {
+	t.Parallel()
+	r := newRig(t, all).start()
+	r.put(chat("m1", me, "hi"))
+	a := r.prompted("[m1]")
+	r.must(r.end())
+	<-a.query.dead
+	r.put(chat("m2", me, "later"))
+	if st := r.ack("m2"); st.Status != "" {
+		t.Fatalf("the stopped loop has taken m2: %s", st.Status)
+	}
+	r.start()
+	r.prompted("[m1][m2]")
+}
+
+// spec/runner.md W5: what was claimed for a query that ends is answered by the next one, whatever way it ended.
+func TestW5ClaimsOutliveTheirQuery(t *testing.T) {
+	t.Parallel()
+	for name, err := range map[string]error{"in order": nil, "broken": &provider.QueryError{Op: "talk", Class: provider.ClassNetwork, Retryable: true}} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			r := newRig(t, all).start()
+			r.put(chat("m1", me, "hi"))
+			a := r.prompted("[m1]")
+			a.query.emit(t, taken(a))
+			r.put(chat("m2", me, "more"))
+			b := r.prompted("[m2]")
+			a.query.emit(t, text(block("me", "one")), result("")) // m2 is claimed, and its turn has not begun
+			b.query.die(err)
+			c := r.prompted("[m2]")
+			c.query.emit(t, taken(c), text(block("me", "two")), result(""))
+			r.acked(mailbox.AckCompleted, "m1", "m2")
+			r.saidExactly("me:one", "me:two")
+		})
+	}
+}
+
+// spec/runner.md W18: the echo guard compares what was said and where, thread included, not the bytes of the row; the tool that
+// repeats a block of the same answer is a wish of its own.
+func TestW18EchoIsTextAndPlace(t *testing.T) {
+	t.Parallel()
+	r := newRig(t, all).start()
+	m := chat("m1", me, "hi")
+	m.ThreadID = "t1"
+	r.put(m)
+	a := r.prompted("[m1]")
+	a.query.emit(t, taken(a), text(block("me", "a < b & c")), toolStart, toolEnd, text(block("me", "a < b & c")), result(""))
+	r.saidExactly("me:a < b & c")
+	if row := r.out()[0]; row.ThreadID != "t1" {
+		t.Errorf("thread %q", row.ThreadID)
+	}
+}
+
+// spec/runner.md W20: a row for the next start is no matter of the first look. It is taken by whatever look finds it, of a
+// later incarnation only.
+func TestW20RowForTheNextStart(t *testing.T) {
+	t.Parallel()
+	r := newRig(t, all, func(o *runner.Options) { o.Limit = 1 }).start()
+	wake := chat("w1", me, "you were restarted")
+	wake.AfterIncarnation = r.live
+	r.put(wake)
+	r.quiet() // spec/bugs.md RUN-15: the dying one does not take it
+	r.must(r.end())
+	r.put(chat("m0", me, "first"))
+	r.start()
+	a := r.prompted("[w1]")
+	a.query.emit(t, taken(a), text(block("me", "back")), result(""))
+	r.prompted("[m0]")
+}
+
+// spec/runner.md W29: the sign of life is there from the claim on, during scripts, and while the provider says nothing.
+func TestW29Heartbeat(t *testing.T) {
+	t.Parallel()
+	clock := newClock()
+	end := make(chan struct{})
+	r := newRig(t, all, func(o *runner.Options) {
+		o.Now = clock.now
+		o.Script = func(ctx context.Context, _, _ string) (bool, json.RawMessage, error) {
+			select {
+			case <-end:
+			case <-ctx.Done():
+			}
+			return false, nil, nil
+		}
+	}).start()
+	beat := func() time.Time {
+		info, err := os.Stat(filepath.Join(r.dir, "out", "heartbeat"))
+		if err != nil {
+			return time.Time{}
+		}
+		return info.ModTime()
+	}
+	r.put(chat("m1", me, "hi"))
+	a := r.prompted("[m1]")
+	r.sync()
+	first := beat()
+	if first.IsZero() {
+		t.Fatal("no sign of life at the claim")
+	}
+	clock.add(2 * time.Second)
+	a.query.emit(t, provider.Event{Kind: provider.Activity})
+	r.sync()
+	if !beat().After(first) {
+		t.Error("no sign of life at an event")
+	}
+	a.query.emit(t, text(block("me", "x")), result(""))
+	r.becomes(mailbox.AckCompleted, "m1")
+	r.put(task("t1", "sleep"))
+	for r.ack("t1").Status != mailbox.AckProcessing {
+		r.sync()
+	}
+	before := beat()
+	for !beat().After(before) {
+		clock.add(10 * time.Second)
+		r.sync() // the loop looks at its deadlines again
+	}
+	close(end)
+	r.becomes(mailbox.AckCompleted, "t1")
+}
