@@ -96,47 +96,56 @@ func Load(path string) (c Config, warnings []string, err error) {
 	if err := json.Unmarshal(b, &raw); err != nil {
 		return Config{}, nil, fmt.Errorf("read container settings %s: not a JSON object: %w", path, err)
 	}
-	field := func(name string, into any) {
-		v, ok := raw[name]
-		if !ok || string(v) == "null" {
-			return
-		}
-		if err := json.Unmarshal(v, into); err != nil {
-			warnings = append(warnings, fmt.Sprintf("%s: %v; the default applies", name, err))
-		}
+	if raw == nil {
+		return Config{}, nil, fmt.Errorf("read container settings %s: null is not a JSON object", path)
 	}
-	text := func(name string, into *string) {
-		var s string
-		field(name, &s)
-		*into = s
-	}
-	text("provider", &c.Provider)
-	text("assistantName", &c.AssistantName)
-	text("groupName", &c.GroupName)
-	text("agentGroupId", &c.AgentGroupID)
-	text("sessionId", &c.SessionID)
-	text("model", &c.Model)
-	text("effort", &c.Effort)
-	field("incarnation", &c.Incarnation)
-	field("maxMessagesPerPrompt", &c.MaxMessagesPerPrompt)
-	field("credential", &c.Credential)
-	field("relay", &c.Relay)
-	field("programs", &c.Programs)
-	field("fastMode", &c.FastMode)
-	field("uploadTrace", &c.UploadTrace)
-	field("scriptTimeoutSeconds", &c.ScriptTimeoutSeconds)
-	text("speed", &c.Speed)
-	text("fallbackModel", &c.FallbackModel)
+	fields := reader{raw: raw}
+	read(&fields, "provider", &c.Provider)
+	read(&fields, "assistantName", &c.AssistantName)
+	read(&fields, "groupName", &c.GroupName)
+	read(&fields, "agentGroupId", &c.AgentGroupID)
+	read(&fields, "sessionId", &c.SessionID)
+	read(&fields, "model", &c.Model)
+	read(&fields, "effort", &c.Effort)
+	read(&fields, "incarnation", &c.Incarnation)
+	read(&fields, "maxMessagesPerPrompt", &c.MaxMessagesPerPrompt)
+	read(&fields, "credential", &c.Credential)
+	read(&fields, "relay", &c.Relay)
+	read(&fields, "programs", &c.Programs)
+	read(&fields, "fastMode", &c.FastMode)
+	read(&fields, "uploadTrace", &c.UploadTrace)
+	read(&fields, "scriptTimeoutSeconds", &c.ScriptTimeoutSeconds)
+	read(&fields, "speed", &c.Speed)
+	read(&fields, "fallbackModel", &c.FallbackModel)
 	var servers map[string]json.RawMessage
-	field("mcpServers", &servers)
-	var bad []string
-	c.MCPServers, bad = readServers(servers)
-	warnings = append(warnings, bad...)
+	read(&fields, "mcpServers", &servers)
+	c.MCPServers, warnings = readServers(servers)
+	warnings = append(fields.warnings, warnings...)
 	warnings = append(warnings, c.normalize()...)
 	for i, w := range warnings {
 		warnings[i] = plain(w)
 	}
 	return c, warnings, nil
+}
+
+// reader reads the fields of a file one by one.
+type reader struct {
+	raw      map[string]json.RawMessage
+	warnings []string
+}
+
+// read sets into from a field, as a whole or not at all.
+func read[T any](r *reader, name string, into *T) {
+	raw, ok := r.raw[name]
+	if !ok || string(raw) == "null" {
+		return
+	}
+	var v T
+	if err := json.Unmarshal(raw, &v); err != nil {
+		r.warnings = append(r.warnings, fmt.Sprintf("%s: %v; the default applies", name, err))
+		return
+	}
+	*into = v
 }
 
 // plain is a warning that fits on a line of a log, whatever the file held.

@@ -49,7 +49,7 @@ func TestLoadWrongValues(t *testing.T) {
 
 func TestLoadNotAnObject(t *testing.T) {
 	t.Parallel()
-	for _, body := range []string{``, `[]`, `{`, `"x"`} {
+	for _, body := range []string{``, `null`, `[]`, `{`, `"x"`} {
 		path := filepath.Join(t.TempDir(), "container.json")
 		if err := os.WriteFile(path, []byte(body), 0o600); err != nil {
 			t.Fatal(err)
@@ -58,4 +58,14 @@ func TestLoadNotAnObject(t *testing.T) {
 			t.Errorf("%q was accepted", body)
 		}
 	}
+}
+
+// W32: a field of which one part has the wrong type counts not at all, rather than by half.
+func TestW32HalfAField(t *testing.T) {
+	t.Parallel()
+	c, warnings := load(t, `{"credential":{"placeholder":"x","kind":7},"relay":{"listen":"1.2.3.4:5","token":[]},"programs":{"claude":"/bin/claude","codex":7},"mcpServers":[]}`)
+	if c.Credential != (Credential{}) || c.Relay != (Relay{}) || len(c.Programs) != 0 || len(c.MCPServers) != 0 {
+		t.Errorf("%+v", c)
+	}
+	hasAll(t, warnings, "credential: ", "relay: ", "programs: ", "mcpServers: ")
 }

@@ -8,6 +8,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"slices"
 	"strconv"
 	"strings"
 	"syscall"
@@ -227,17 +228,46 @@ func TestW30RunawayChild(t *testing.T) {
 	}
 }
 
-// The whole session of a script is killed at its time-out.
+// The whole session of a script is killed, not only its first process.
 func TestW30KillsTheGroup(t *testing.T) {
 	t.Parallel()
 	r := newRig(t)
-	r.Timeout = 500 * time.Millisecond
+	ctx, cancel := context.WithCancel(t.Context())
+	defer cancel()
 	pid := fifo(t, r.Dir)
-	got := r.run(t, "sh -c 'sleep 61 & echo $! > fifo; wait' & wait")
-	if !errors.Is(got.Err, ErrTimeout) {
+	grandchild := make(chan string, 1)
+	go func() {
+		grandchild <- <-pid
+		cancel()
+	}()
+	got := Run(ctx, r.Options, "x", "sh -c 'sleep 61 & echo $! > fifo; wait' & wait")
+	if !errors.Is(got.Err, context.Canceled) {
 		t.Errorf("got %+v", got)
 	}
-	gone(t, <-pid)
+	gone(t, <-grandchild)
+}
+
+// Without bash a script runs in sh.
+func TestShells(t *testing.T) {
+	sh, err := exec.LookPath("sh")
+	if err != nil {
+		t.Skip("there is no sh")
+	}
+	bin := t.TempDir()
+	if err := os.Symlink(sh, filepath.Join(bin, "sh")); err != nil {
+		t.Fatal(err)
+	}
+	t.Setenv("PATH", bin)
+	if got, err := command("echo", "/tmp/x"); err != nil || !slices.Equal(got, []string{filepath.Join(bin, "sh"), "/tmp/x"}) {
+		t.Errorf("%q, %v", got, err)
+	}
+	t.Setenv("PATH", t.TempDir())
+	if _, err := command("echo", "/tmp/x"); err == nil {
+		t.Error("there is no shell, and nothing was said")
+	}
+	if got := Run(t.Context(), Options{Temp: t.TempDir()}, "x", "echo"); !errors.Is(got.Err, ErrStart) {
+		t.Errorf("got %v", got.Err)
+	}
 }
 
 // More output than the limit is no reason to kill a healthy script; its last line counts.
