@@ -46,7 +46,7 @@ func askUserQuestion(s Session) Tool {
 		need("title", text("a few words above the question")),
 		need("question", text("the question")),
 		need("options", list("what the person may choose, 1 to 10; their values differ", option, 1, maxOptions)),
-		may("timeout", shape{types: []string{"integer"}, about: "seconds to wait for the answer: 1 to 1500, default 300; a number outside of that becomes the nearest one inside"}),
+		may("timeout", shape{kind: "integer", about: "seconds to wait for the answer: 1 to 1500, default 300; a number outside of that becomes the nearest one inside"}),
 	)
 	return define("ask_user_question", askUserQuestionText, schema, func(ctx context.Context, args askArgs) (string, error) {
 		q, err := parseQuestion(args)

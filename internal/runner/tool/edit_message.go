@@ -38,7 +38,10 @@ func editMessage(s Session) Tool {
 }
 
 func messageNumber() shape {
-	return shape{types: []string{"integer", "string"}, pattern: `^[0-9]{1,15}$`, about: "number of the message: its id in the prompt, or from the result of a tool"}
+	return shape{
+		about: "number of the message: its id in the prompt, or from the result of a tool",
+		any:   []shape{{kind: "integer"}, {kind: "string", pattern: `^[0-9]{1,15}$`}},
+	}
 }
 
 // parseNumber reads a message number, which models write as a number or as a string.

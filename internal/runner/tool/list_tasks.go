@@ -13,7 +13,7 @@ type listTasksArgs struct {
 }
 
 func listTasks(s Session) Tool {
-	schema := object(may("status", shape{types: []string{"string"}, oneOf: []string{"pending", "paused"}, about: "only the tasks in this state"}))
+	schema := object(may("status", shape{kind: "string", oneOf: []string{"pending", "paused"}, about: "only the tasks in this state"}))
 	return define("list_tasks", listTasksText, schema, func(ctx context.Context, args listTasksArgs) (string, error) {
 		out := map[string]any{}
 		if args.Status != "" {

@@ -15,9 +15,9 @@ import (
 )
 
 // shape is a JSON Schema, as far as the tools need it: what is advertised and what is enforced are the same value. It takes
-// the JSON types in types; an empty list takes every value.
+// the JSON type in kind; none takes every value.
 type shape struct {
-	types       []string // object, array, string, integer
+	kind        string // object, array, string, integer
 	about       string
 	fields      []field // of an object; others are refused unless open
 	open        bool    // an object may have fields that are not named
@@ -39,17 +39,17 @@ type field struct {
 func need(name string, s shape) field { return field{name: name, required: true, shape: s} }
 func may(name string, s shape) field  { return field{name: name, shape: s} }
 
-func text(about string) shape { return shape{types: []string{"string"}, about: about} }
+func text(about string) shape { return shape{kind: "string", about: about} }
 
 func list(about string, items shape, least, most int) shape {
-	return shape{types: []string{"array"}, about: about, items: &items, least: least, most: most}
+	return shape{kind: "array", about: about, items: &items, least: least, most: most}
 }
 
-func object(fields ...field) shape { return shape{types: []string{"object"}, fields: fields} }
+func object(fields ...field) shape { return shape{kind: "object", fields: fields} }
 
 // dictionary is an object from free names to texts.
 func dictionary(about string) shape {
-	return shape{types: []string{"object"}, about: about, open: true, each: &shape{types: []string{"string"}}}
+	return shape{kind: "object", about: about, open: true, each: &shape{kind: "string"}}
 }
 
 func (s shape) saying(about string) shape {
@@ -69,17 +69,13 @@ func (s shape) MarshalJSON() ([]byte, error) {
 		err = errors.Join(err, bad)
 		fmt.Fprintf(&b, "%q:%s", key, e)
 	}
-	switch len(s.types) {
-	case 0:
-	case 1:
-		add("type", s.types[0])
-	default:
-		add("type", s.types)
+	if s.kind != "" {
+		add("type", s.kind)
 	}
 	if s.about != "" {
 		add("description", s.about)
 	}
-	if slices.Contains(s.types, "object") {
+	if s.kind == "object" {
 		if !s.open {
 			add("properties", properties(s.fields))
 			if required := s.required(); len(required) > 0 {
@@ -182,13 +178,13 @@ func called(path string) string {
 func (s shape) check(path string, v any) error {
 	if len(s.any) > 0 {
 		for _, one := range s.any {
-			if kindFits(one.types, v) {
+			if kindFits(one.kind, v) {
 				return one.check(path, v)
 			}
 		}
 		return fmt.Errorf("%s must be %s", called(path), s.wanted())
 	}
-	if !kindFits(s.types, v) {
+	if !kindFits(s.kind, v) {
 		return fmt.Errorf("%s must be %s", called(path), s.wanted())
 	}
 	switch v := v.(type) {
@@ -235,7 +231,7 @@ func (s shape) checkObject(path string, v map[string]any) error {
 		}
 		return nil
 	}
-	if len(s.types) == 0 {
+	if s.kind == "" {
 		return nil
 	}
 	for _, f := range s.fields {
@@ -260,39 +256,33 @@ func (s shape) checkObject(path string, v map[string]any) error {
 }
 
 func (s shape) wanted() string {
-	types := slices.Clone(s.types)
-	for _, one := range s.any {
-		types = append(types, one.types...)
-	}
-	for i, t := range types {
-		if t == "string" {
-			types[i] = "a string"
-		} else {
-			types[i] = "an " + t
+	kinds := []string{}
+	for _, one := range append([]shape{s}, s.any...) {
+		switch one.kind {
+		case "":
+		case "string":
+			kinds = append(kinds, "a string")
+		default:
+			kinds = append(kinds, "an "+one.kind)
 		}
 	}
-	return strings.Join(types, " or ")
+	return strings.Join(kinds, " or ")
 }
 
-// kindFits reports whether the JSON type of v is one of types. An integer is a number without a fraction, as in JSON Schema.
-func kindFits(types []string, v any) bool {
-	if len(types) == 0 {
-		return true
-	}
-	kind := ""
+// kindFits reports whether v has the JSON type kind. An integer is a number without a fraction, as in JSON Schema.
+func kindFits(kind string, v any) bool {
 	switch v := v.(type) {
 	case map[string]any:
-		kind = "object"
+		return kind == "" || kind == "object"
 	case []any:
-		kind = "array"
+		return kind == "" || kind == "array"
 	case string:
-		kind = "string"
+		return kind == "" || kind == "string"
 	case json.Number:
-		if f, err := v.Float64(); err == nil && f == math.Trunc(f) {
-			kind = "integer"
-		}
+		f, err := v.Float64()
+		return kind == "" || kind == "integer" && err == nil && f == math.Trunc(f)
 	}
-	return slices.Contains(types, kind)
+	return kind == ""
 }
 
 // shorten keeps what a model wrote from filling an error.

@@ -115,8 +115,8 @@ func TestShapeAgreesWithJSONSchema(t *testing.T) {
 	t.Parallel()
 	kid := shape{any: []shape{text("a"), object(need("text", text("b")))}}
 	s := object(
-		need("a", text("a")), may("b", shape{types: []string{"integer", "string"}, pattern: "^[0-9]{1,3}$"}), may("c", list("c", kid, 1, 2)),
-		may("d", dictionary("d")), may("e", shape{types: []string{"string"}, oneOf: []string{"x", "y"}}), may("f", shape{}),
+		need("a", text("a")), may("b", shape{any: []shape{{kind: "integer"}, {kind: "string", pattern: "^[0-9]{1,3}$"}}}), may("c", list("c", kid, 1, 2)),
+		may("d", dictionary("d")), may("e", shape{kind: "string", oneOf: []string{"x", "y"}}), may("f", shape{}),
 	)
 	b, err := json.Marshal(s)
 	if err != nil {

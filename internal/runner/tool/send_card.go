@@ -29,7 +29,7 @@ func sendCard(s Session) Tool {
 	card := object(
 		may("title", text("heading")),
 		may("description", text("text below the heading")),
-		may("children", shape{types: []string{"array"}, items: &child, about: "paragraphs"}),
+		may("children", shape{kind: "array", items: &child, about: "paragraphs"}),
 		may("actions", shape{about: "links, an array of {label, url, style?}; one without a label or without an http or https URL is left out"}),
 	).saying("the card; at least one field")
 	schema := object(
