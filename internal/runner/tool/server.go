@@ -196,34 +196,35 @@ func loopbackOrigin(origin string) bool {
 }
 
 // Forget ends the protocol sessions of clients that are gone, and the calls that they left behind. The loop calls it when a
-// query has ended; it returns when every call has returned.
+// query has ended. It does not wait for the calls: some want the loop before they return.
 func (s *Server) Forget() {
 	s.mu.Lock()
-	m, leave := s.server, s.leave
-	s.mu.Unlock()
-	if m == nil {
-		return
-	}
-	leave()
-	for session := range m.Sessions() {
-		_ = session.Close()
-	}
-	s.mu.Lock()
 	defer s.mu.Unlock()
-	if !s.closed {
+	if s.server != nil && !s.closed {
+		s.forget()
 		s.present, s.leave = context.WithCancel(context.Background())
 	}
 }
 
-// Close stops serving, ends all sessions and waits for what was started. It may be called twice.
+// forget cancels all calls over HTTP and closes their sessions in the background. The caller holds mu.
+func (s *Server) forget() {
+	s.leave()
+	for session := range s.server.Sessions() {
+		s.running.Go(func() { _ = session.Close() }) // returns when the calls of the session have
+	}
+}
+
+// Close stops serving, ends all sessions and waits for what was started, running calls too. It may be called twice.
 func (s *Server) Close() error {
 	s.mu.Lock()
-	s.closed = true
 	h := s.http
+	if h != nil && !s.closed {
+		s.forget()
+	}
+	s.closed = true
 	s.mu.Unlock()
 	var err error
 	if h != nil {
-		s.Forget()
 		err = h.Close()
 	}
 	s.running.Wait()

@@ -24,6 +24,7 @@ type waiting struct {
 	asked  chan Question
 	answer chan string
 	ended  chan error
+	after  chan struct{} // if set, a wait that was cancelled returns only after it is closed
 }
 
 func newWaiting() *waiting {
@@ -37,6 +38,9 @@ func (w *waiting) Ask(ctx context.Context, q Question) (string, error) {
 		return a, nil
 	case <-ctx.Done():
 		w.ended <- ctx.Err()
+		if w.after != nil {
+			<-w.after
+		}
 		return "", errors.New("the question was cancelled")
 	}
 }
@@ -159,7 +163,7 @@ func TestW23QuestionEndsWithItsCaller(t *testing.T) {
 			if how == "cancel" {
 				cancel()
 			} else {
-				go r.Forget()
+				r.Forget()
 			}
 			if err := wait(t, "end", w.ended); !errors.Is(err, context.Canceled) {
 				t.Errorf("ended with %v", err)
@@ -167,6 +171,30 @@ func TestW23QuestionEndsWithItsCaller(t *testing.T) {
 			wait(t, "return", done)
 		})
 	}
+}
+
+// The loop that calls Forget may be the very thing that a call waits for.
+func TestForgetDoesNotWaitForCalls(t *testing.T) {
+	t.Parallel()
+	w := newWaiting()
+	w.after = make(chan struct{})
+	r := serve(t, New(Options{Session: w}))
+	client := r.connect(t, nil)
+	done := make(chan struct{})
+	go func() {
+		defer close(done)
+		_, _ = client.CallTool(t.Context(), &mcp.CallToolParams{Name: "ask_user_question", Arguments: question})
+	}()
+	wait(t, "question", w.asked)
+	r.Forget()
+	wait(t, "end", w.ended)
+	next := r.connect(t, nil) // the next query is not in the way
+	res, err := next.CallTool(t.Context(), &mcp.CallToolParams{Name: "send_message", Arguments: map[string]any{"to": "me", "text": "x"}})
+	if got := words(t, res, err); got != "sent to me (id: 3)" {
+		t.Errorf("the next client: %s", got)
+	}
+	close(w.after)
+	wait(t, "return", done)
 }
 
 // A client that asked for it hears that the call goes on.
@@ -328,6 +356,7 @@ func TestStreamAndEndOfSession(t *testing.T) {
 		t.Error("the stream has a line more")
 	}
 	must(t, stream.Body.Close())
+	r.until(t, 0)
 	if code, _ := r.do(t, http.MethodPost, r.url, `{"jsonrpc":"2.0","id":2,"method":"tools/list"}`, func(q *http.Request) { q.Header.Set("Mcp-Session-Id", id) }); code != http.StatusNotFound {
 		t.Errorf("a session that is forgotten answers %d", code)
 	}
@@ -345,10 +374,17 @@ func TestIdleSessionEnds(t *testing.T) {
 	if code, body := r.do(t, http.MethodPost, r.url, initialize, nil); code != http.StatusOK {
 		t.Fatal(body)
 	}
-	deadline := time.Now().Add(patience)
-	for tick := time.NewTicker(time.Millisecond); r.sessions() > 0; <-tick.C {
+	r.until(t, 0)
+}
+
+// until waits for a number of protocol sessions; the library tells nobody when one has ended.
+func (r *rig) until(t *testing.T, n int) {
+	t.Helper()
+	tick := time.NewTicker(time.Millisecond)
+	defer tick.Stop()
+	for deadline := time.Now().Add(patience); r.sessions() != n; <-tick.C {
 		if time.Now().After(deadline) {
-			t.Fatal("the session stays")
+			t.Fatalf("%d sessions stay, want %d", r.sessions(), n)
 		}
 	}
 }

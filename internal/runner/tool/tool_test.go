@@ -156,13 +156,7 @@ func TestOverHTTP(t *testing.T) {
 	client := connect(t, &mcp.StreamableClientTransport{Endpoint: url, HTTPClient: &http.Client{Transport: bearer{token}}})
 	talk(t, client, b)
 	s.Forget()
-	n := 0
-	for range s.server.Sessions() {
-		n++
-	}
-	if n != 0 {
-		t.Errorf("%d sessions are left", n)
-	}
+	(&rig{Server: s}).until(t, 0)
 	_ = client.Close()
 	for name, auth := range map[string]string{"none": "", "wrong": "Bearer x", "other scheme": "Basic " + token, "bare": token} {
 		req, err := http.NewRequestWithContext(t.Context(), http.MethodPost, url, strings.NewReader(`{"jsonrpc":"2.0","id":1,"method":"tools/list"}`))
