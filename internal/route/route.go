@@ -113,6 +113,7 @@ func (r *Router) Inbound(ctx context.Context, info channel.Info, m channel.Inbou
 // targets builds the rows for every wiring that takes the event. reason says why the last one did not.
 func (r *Router) targets(ctx context.Context, info channel.Info, chat store.MessagingGroup, wirings []store.Wiring, m channel.Inbound) (out []target, reason string, duplicate bool, err error) {
 	reason = "no agent is wired to this chat"
+	var all []store.Choice
 	for _, w := range wirings {
 		access, err := r.store.HasAccess(ctx, id.User(m.Sender.ID), w.AgentGroupID) // so far only roles give access
 		if err != nil {
@@ -120,6 +121,7 @@ func (r *Router) targets(ctx context.Context, info channel.Info, chat store.Mess
 		}
 		d := Decide(Facts{Policy: chat.UnknownSenderPolicy, Scope: w.SenderScope, Access: access, Admin: access, Mode: w.EngageMode, Pattern: w.EngagePattern,
 			Ignored: w.IgnoredMessagePolicy, Mention: m.Mention, Group: m.Group, Text: m.Text})
+		all = append(all, store.Choice{Wiring: w.ID, Group: w.AgentGroupID, Action: string(d.Action), Reason: d.Reason})
 		if d.Action == Drop {
 			reason = d.Reason
 			continue
@@ -137,6 +139,9 @@ func (r *Router) targets(ctx context.Context, info channel.Info, chat store.Mess
 			return nil, "", false, err
 		}
 		out = append(out, t)
+	}
+	for i := range out {
+		out[i].message.Routed = all
 	}
 	return out, reason, duplicate, nil
 }
@@ -169,7 +174,7 @@ func (r *Router) target(ctx context.Context, info channel.Info, chat store.Messa
 // drop records a refused event. Its text is not kept.
 func (r *Router) drop(ctx context.Context, info channel.Info, m channel.Inbound, reason string) (channel.Verdict, error) {
 	r.log.Info("message dropped", obs.KeyChannel, info.Instance, obs.KeyMessage, m.ID, obs.KeyReason, reason)
-	detail, err := mailbox.EncodeContent(map[string]string{"platform_id": m.Address.PlatformID, "reason": reason})
+	detail, err := mailbox.EncodeContent(map[string]string{"platform_id": m.Address.PlatformID, "message_id": m.ID, "reason": reason})
 	if err != nil {
 		return channel.Verdict{}, err
 	}

@@ -22,6 +22,8 @@ type Message struct {
 	Trigger      bool // false: stored as context; it ends at once
 	State        channel.SettleState
 	Reason       string
+	Routed       []Choice  // what each wiring of the chat decided; written by Accept and read by Trace
+	Received     time.Time // set when read
 }
 
 // Seen reports whether every given message is stored already: the quick answer to a re-delivered event.
@@ -48,8 +50,8 @@ func (s *Store) Accept(ctx context.Context, messages []Message) (ended []string,
 				state, final = "context", null(now) // its end is told to nobody
 			}
 			if _, err := tx.ExecContext(ctx, `INSERT INTO inbound_messages (instance, platform_id, platform_message_id, agent_group_id, row_id,
-				session_id, thread_id, state, received_at, final_at, settled_at) VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?) ON CONFLICT DO NOTHING`,
-				m.Instance, m.PlatformID, m.PlatformMessageID, m.AgentGroupID, m.RowID, m.SessionID, m.ThreadID, state, now, final, final); err != nil {
+				session_id, thread_id, state, received_at, final_at, settled_at, routed) VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?) ON CONFLICT DO NOTHING`,
+				m.Instance, m.PlatformID, m.PlatformMessageID, m.AgentGroupID, m.RowID, m.SessionID, m.ThreadID, state, now, final, final, choices(m.Routed)); err != nil {
 				return err
 			}
 			if !m.Trigger {
@@ -74,10 +76,12 @@ func (s *Store) Accept(ctx context.Context, messages []Message) (ended []string,
 	return ended, err
 }
 
-const messageColumns = `instance, platform_id, thread_id, platform_message_id, agent_group_id, row_id, session_id, state, reason`
+const messageColumns = `instance, platform_id, thread_id, platform_message_id, agent_group_id, row_id, session_id, state, reason,
+	received_at`
 
 func (m *Message) fields() []any {
-	return []any{&m.Instance, &m.PlatformID, &m.ThreadID, &m.PlatformMessageID, &m.AgentGroupID, &m.RowID, &m.SessionID, &m.State, &m.Reason}
+	return []any{&m.Instance, &m.PlatformID, &m.ThreadID, &m.PlatformMessageID, &m.AgentGroupID, &m.RowID, &m.SessionID, &m.State, &m.Reason,
+		moment{&m.Received}}
 }
 
 // MessageByRow finds a message by its row in the inbox; ErrNotFound for rows that are no chat messages.

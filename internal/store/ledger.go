@@ -158,9 +158,11 @@ func (s *Store) Answered(ctx context.Context, session id.Session, exchange strin
 
 // UpdateLedger writes the row's state, counters, mark, due time, platform id and reason. A final row is never changed.
 func (s *Store) UpdateLedger(ctx context.Context, v Ledger) error {
+	now := s.stampNow()
 	_, err := s.w.ExecContext(ctx, `UPDATE ledger SET state = ?, tries = ?, unknowns = ?, marked = ?, not_before = ?, platform_message_id = ?,
-		reason = ?, updated_at = ? WHERE id = ? AND state IN ('queued', 'sending', 'retry', 'unknown')`,
-		v.State, v.Tries, v.Unknowns, v.Marked, stamp(v.NotBefore), v.PlatformMessageID, v.Reason, s.stampNow(), v.ID)
+		reason = ?, updated_at = ?, history = CASE WHEN length(history) < 4000 THEN history || ? ELSE history END
+		WHERE id = ? AND state IN ('queued', 'sending', 'retry', 'unknown')`,
+		v.State, v.Tries, v.Unknowns, v.Marked, stamp(v.NotBefore), v.PlatformMessageID, v.Reason, now, step(now, v), v.ID)
 	if err != nil {
 		return fmt.Errorf("note state of delivery %s: %w", v.ID, err)
 	}

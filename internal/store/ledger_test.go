@@ -50,7 +50,7 @@ func TestAcceptOnce(t *testing.T) {
 	if n, err := f.Pending(t.Context()); err != nil || len(n) != 1 || n[f.session.ID] != 1 {
 		t.Errorf("pending %v %v", n, err)
 	}
-	m.Trigger, m.State = false, "pending" // Trigger is not kept
+	m.Trigger, m.State, m.Received = false, "pending", base // Trigger is not kept
 	if d := cmp.Diff([]Message{m}, pending); d != "" {
 		t.Errorf("only what wakes is pending:\n%s", d)
 	}

@@ -102,7 +102,7 @@ CREATE TABLE inbound_messages (
   reason              TEXT NOT NULL DEFAULT '',
   received_at         TEXT NOT NULL,
   final_at            TEXT,
-  settled_at          TEXT,
+  settled_at          TEXT, routed TEXT NOT NULL DEFAULT '',
   PRIMARY KEY (instance, platform_id, platform_message_id, agent_group_id)
 );
 CREATE INDEX inbound_messages_unsettled ON inbound_messages (final_at) WHERE final_at IS NOT NULL AND settled_at IS NULL;
@@ -141,7 +141,7 @@ CREATE TABLE ledger (
   reason              TEXT NOT NULL DEFAULT '',
   projected           INTEGER NOT NULL DEFAULT 0 CHECK (projected IN (0, 1)),
   created_at          TEXT NOT NULL,
-  updated_at          TEXT NOT NULL,
+  updated_at          TEXT NOT NULL, history TEXT NOT NULL DEFAULT '',
   UNIQUE (session_id, outbound_id)
 );
 CREATE INDEX ledger_open ON ledger (instance, platform_id, thread_id, ord) WHERE state IN ('queued', 'sending', 'retry', 'unknown');
