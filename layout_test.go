@@ -83,6 +83,9 @@ func layer(path string) (name string, may []string) {
 		if family == "internal/sandbox" {
 			own = append(own, "internal/sandbox/limit", "internal/sandbox/local")
 		}
+		if under(path, "internal/provider/native/") {
+			own = append(own, "internal/provider/native/")
+		}
 		return "implementations", slices.Concat(base, []string{family}, own)
 	case under(path, runnerSide...):
 		return "runner", slices.Concat(base, contracts, []string{"internal/mailbox/sqlite", "internal/provider/", "internal/runner", "internal/runner/"})

@@ -16,6 +16,7 @@ import (
 	"nanoclaw/internal/provider"
 	"nanoclaw/internal/provider/claude"
 	"nanoclaw/internal/provider/mock"
+	"nanoclaw/internal/provider/native/wire/anthropic"
 	"nanoclaw/internal/runner/relay"
 )
 
@@ -43,6 +44,7 @@ type choice struct {
 func choices() []choice {
 	return []choice{
 		{name: claude.Name, make: newClaude, tools: true},
+		{name: anthropic.Name, make: newAnthropic, tools: true},
 		{name: mock.Name, make: newMock},
 	}
 }
