@@ -20,29 +20,33 @@ import (
 type Settings struct {
 	Home string // absolute
 
-	Sandbox        string // docker, bubblewrap, process, auto
-	SandboxUID     int    // uid and gid of sandboxes when the host is root
-	Image          string // agent image of docker
-	DockerHost     string // API socket; empty: the usual places
-	DockerRuntime  string // OCI runtime by name; empty: the daemon's default
-	DockerRelabel  bool   // SELinux relabel of mounts
-	MemoryBytes    int64
-	PIDs           int64
-	CPUs           float64
-	TmpBytes       int64
-	IdleStop       time.Duration // an idle sandbox is ended after this
-	ClaudeProgram  string        // the claude CLI on the host, for bubblewrap and process; empty: looked up in PATH
-	AnthropicURL   string        // base URL of the Anthropic API
-	EgressAllow    []string      // host:port a sandbox may CONNECT to
-	Zone           string        // IANA name; empty: TZ, /etc/timezone, /etc/localtime, UTC
-	AssistantName  string
-	MaxTries       int           // tries of an inbound row before it is given up
-	ClaimTolerance time.Duration // a claim without sign of life is stuck after this
-	Ceiling        time.Duration // a working runner without sign of life is ended after this
-	Sweep          time.Duration // period of the resync
-	Retention      time.Duration // of final rows
-	LogLevel       string
-	LogFormat      string // text or json
+	Sandbox         string // docker, bubblewrap, process, auto
+	SandboxUID      int    // uid and gid of sandboxes when the host is root
+	Image           string // agent image of docker
+	DockerHost      string // API socket; empty: the usual places
+	DockerRuntime   string // OCI runtime by name; empty: the daemon's default
+	DockerRelabel   bool   // SELinux relabel of mounts
+	MemoryBytes     int64
+	PIDs            int64
+	CPUs            float64
+	TmpBytes        int64
+	IdleStop        time.Duration // an idle sandbox is ended after this
+	ClaudeProgram   string        // the claude CLI on the host, for bubblewrap and process; empty: looked up in PATH
+	AnthropicURL    string        // base URL of the Anthropic API
+	OpenAIURL       string        // base URL of the OpenAI API, or of a server that speaks it
+	OllamaURL       string        // base URL of the server of local models
+	CodexProgram    string        // the codex CLI on the host, as ClaudeProgram
+	OpencodeProgram string        // the opencode program on the host, as ClaudeProgram
+	EgressAllow     []string      // host:port a sandbox may CONNECT to
+	Zone            string        // IANA name; empty: TZ, /etc/timezone, /etc/localtime, UTC
+	AssistantName   string
+	MaxTries        int           // tries of an inbound row before it is given up
+	ClaimTolerance  time.Duration // a claim without sign of life is stuck after this
+	Ceiling         time.Duration // a working runner without sign of life is ended after this
+	Sweep           time.Duration // period of the resync
+	Retention       time.Duration // of final rows
+	LogLevel        string
+	LogFormat       string // text or json
 }
 
 type option struct {
@@ -92,13 +96,11 @@ func options() []option {
 			return nil
 		}},
 		{"claude.program", "", "path of the claude CLI on this machine", text(func(s *Settings) *string { return &s.ClaudeProgram })},
-		{"anthropic.base_url", "https://api.anthropic.com", "base URL of the Anthropic API", func(s *Settings, v string) error {
-			if !strings.HasPrefix(v, "https://") && !strings.HasPrefix(v, "http://") {
-				return errors.New("must start with https:// or http://")
-			}
-			s.AnthropicURL = strings.TrimRight(v, "/")
-			return nil
-		}},
+		{"codex.program", "", "path of the codex CLI on this machine", text(func(s *Settings) *string { return &s.CodexProgram })},
+		{"opencode.program", "", "path of the opencode program on this machine", text(func(s *Settings) *string { return &s.OpencodeProgram })},
+		{"anthropic.base_url", "https://api.anthropic.com", "base URL of the Anthropic API", baseURL(func(s *Settings) *string { return &s.AnthropicURL })},
+		{"openai.base_url", "https://api.openai.com", "base URL of the OpenAI API, or of a server that speaks it", baseURL(func(s *Settings) *string { return &s.OpenAIURL })},
+		{"ollama.base_url", "http://127.0.0.1:11434", "base URL of the server of local models", baseURL(func(s *Settings) *string { return &s.OllamaURL })},
 		{"egress.allow", "", "host:port pairs a sandbox may connect to, separated by commas", func(s *Settings, v string) error {
 			for _, p := range strings.Split(v, ",") {
 				if p = strings.TrimSpace(p); p != "" {
@@ -290,6 +292,16 @@ func sorted(m map[string]string) []string {
 	}
 	sort.Strings(keys)
 	return keys
+}
+
+func baseURL(field func(*Settings) *string) func(*Settings, string) error {
+	return func(s *Settings, v string) error {
+		if !strings.HasPrefix(v, "https://") && !strings.HasPrefix(v, "http://") {
+			return errors.New("must start with https:// or http://")
+		}
+		*field(s) = strings.TrimRight(v, "/")
+		return nil
+	}
 }
 
 func text(field func(*Settings) *string) func(*Settings, string) error {

@@ -82,6 +82,9 @@ const (
 // SecretAnthropic is the name under which the key of the Anthropic API is kept.
 const SecretAnthropic = "anthropic"
 
+// SecretOpenAI is the name under which the key of the OpenAI API is kept.
+const SecretOpenAI = "openai"
+
 // Secret is a key on its way to the host. No verb of fmt and no log shows its value.
 type Secret struct {
 	Name  string `json:"name"`

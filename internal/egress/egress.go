@@ -77,9 +77,38 @@ type AuditSink interface {
 type Upstream struct {
 	Base string // http or https URL, without credentials, query and fragment
 	Key  string // name of its key; empty: the upstream's own name
+	Sign Sign   // how the key is carried
+	Hint string // how a person hands the key over, for the error when there is none
 	// Paths that a sandbox may use, each with everything below it; empty: all. An API that hands out keys (log-in, key
 	// management) must not be in it.
 	Paths []string
+}
+
+// Sign says how an upstream wants its key.
+type Sign int
+
+// Ways to carry a key.
+const (
+	SignAnthropic Sign = iota // an API key in X-Api-Key, a token in Authorization with its beta
+	SignBearer                // in Authorization
+	SignNone                  // it takes none, and gets none
+)
+
+// OpenAI is the API at base ("" is the public one), or any server that speaks it. Files, keys and management stay closed.
+func OpenAI(base string) Upstream {
+	if base == "" {
+		base = "https://api.openai.com"
+	}
+	return Upstream{Base: base, Sign: SignBearer, Paths: []string{"/v1/responses", "/v1/chat/completions", "/v1/models"}, Hint: "set OPENAI_API_KEY and run `nanoclaw chat`, which hands it over"}
+}
+
+// Ollama is a server of local models at base ("" is the usual one of this machine), with what answers questions. Pulling and
+// removing models stays closed.
+func Ollama(base string) Upstream {
+	if base == "" {
+		base = "http://127.0.0.1:11434"
+	}
+	return Upstream{Base: base, Sign: SignNone, Paths: []string{"/api/chat", "/api/show", "/api/tags", "/api/version", "/api/ps", "/v1/chat/completions", "/v1/models"}}
 }
 
 // Anthropic is the Messages API at base ("" is the public one), with what an agent needs of it. The rest of that host can
@@ -88,7 +117,7 @@ func Anthropic(base string) Upstream {
 	if base == "" {
 		base = "https://api.anthropic.com"
 	}
-	return Upstream{Base: base, Paths: []string{"/v1/messages", "/v1/models"}}
+	return Upstream{Base: base, Paths: []string{"/v1/messages", "/v1/models"}, Hint: "set ANTHROPIC_API_KEY or CLAUDE_CODE_OAUTH_TOKEN and run `nanoclaw chat`, which hands it over"}
 }
 
 // Options of a Proxy. Keys, Audit and Log are required.

@@ -22,6 +22,8 @@ type upstream struct {
 	base  *url.URL // without a final slash
 	host  string   // host:port for the audit log
 	key   string
+	sign  Sign
+	hint  string
 	paths []string
 }
 
@@ -49,7 +51,7 @@ func newUpstream(name string, u Upstream) (upstream, error) {
 		return upstream{}, fmt.Errorf("its base names no host: %w", err)
 	}
 	base.Path = strings.TrimRight(base.Path, "/")
-	made := upstream{base: base, host: t.String(), key: u.Key, paths: u.Paths}
+	made := upstream{base: base, host: t.String(), key: u.Key, sign: u.Sign, hint: u.Hint, paths: u.Paths}
 	if made.key == "" {
 		made.key = name
 	}
@@ -144,13 +146,18 @@ func (d *door) provide(c *call, r *http.Request) (reason string) {
 	if !u.permits(rt.path) {
 		return c.refuseJSON(http.StatusForbidden, "this part of the provider's API is closed to sandboxes")
 	}
-	kind, key, err := d.p.opt.Keys.Key(r.Context(), u.key)
+	var kind string
+	var key obs.Secret
+	if u.sign != SignNone {
+		kind, key, err = d.p.opt.Keys.Key(r.Context(), u.key)
+	}
 	switch {
+	case u.sign == SignNone:
 	case err != nil:
 		d.log.Error("key not readable", obs.KeyProvider, rt.name, obs.Error(err))
 		return c.refuseJSON(http.StatusBadGateway, "the host cannot read its key for this provider; its log says why")
 	case key.Empty():
-		return c.refuseJSON(http.StatusUnauthorized, fmt.Sprintf("the host has no key for %s: set ANTHROPIC_API_KEY or CLAUDE_CODE_OAUTH_TOKEN and run `nanoclaw chat`, which hands it over", rt.name))
+		return c.refuseJSON(http.StatusUnauthorized, fmt.Sprintf("the host has no key for %s: %s", rt.name, u.hint))
 	case kind != kindAPIKey && kind != kindOAuthToken:
 		d.log.Error("key of an unknown kind", obs.KeyProvider, rt.name, "kind", kind)
 		return c.refuseJSON(http.StatusBadGateway, "the host's key for this provider is of a kind it does not know")
@@ -163,8 +170,11 @@ func (d *door) provide(c *call, r *http.Request) (reason string) {
 		for _, h := range credentials() {
 			out.Header.Del(h)
 		}
-		sign(out.Header, kind, key)
+		u.signed(out.Header, kind, key)
 	}, func(h http.Header) {
+		if u.sign == SignNone {
+			return
+		}
 		for name, values := range h {
 			for _, v := range values {
 				if strings.Contains(v, key.Reveal()) || strings.Contains(name, key.Reveal()) {
@@ -176,7 +186,15 @@ func (d *door) provide(c *call, r *http.Request) (reason string) {
 	return c.Reason
 }
 
-func sign(h http.Header, kind string, key obs.Secret) {
+// signed adds the key to a request.
+func (u upstream) signed(h http.Header, kind string, key obs.Secret) {
+	switch {
+	case u.sign == SignNone:
+		return
+	case u.sign == SignBearer:
+		h.Set("Authorization", "Bearer "+key.Reveal())
+		return
+	}
 	if kind == kindAPIKey {
 		h.Set("X-Api-Key", key.Reveal())
 		return

@@ -14,14 +14,12 @@ import (
 	"nanoclaw/internal/id"
 	"nanoclaw/internal/mailbox"
 	"nanoclaw/internal/obs"
+	"nanoclaw/internal/sandbox"
 	"nanoclaw/internal/store"
 	"nanoclaw/internal/vault"
 )
 
 var _ server.Backend = (*Host)(nil)
-
-// anthropicKey is the vault's name of the key of the Anthropic API.
-const anthropicKey = control.SecretAnthropic
 
 // Names of the first agent.
 const (
@@ -44,10 +42,12 @@ func (h *Host) Status(ctx context.Context) (control.Status, error) {
 		Deliveries: control.DeliveryStatus{Queued: int(counts.QueuedLedger), Retry: int(counts.RetryLedger), Unknown: int(counts.UnknownLedger), Dead: int(counts.DeadLedger)},
 		Channels:   []control.ChannelStatus{}, Sessions: []control.SessionStatus{}, Warnings: []string{},
 	}
-	_, keyErr := h.vault.Get(ctx, anthropicKey)
-	s.Provider.Key = keyErr == nil
 	if groups, err := h.store.AgentGroups(ctx); err == nil && len(groups) > 0 {
 		s.Provider.Name = groups[0].Provider
+		if k, ok := providerKindOf(s.Provider.Name); ok && keyed(k.api) {
+			_, keyErr := h.vault.Get(ctx, k.api)
+			s.Provider.Key = keyErr == nil
+		}
 	}
 	for _, a := range h.adapters {
 		info, st := a.Info(), a.Status()
@@ -92,8 +92,11 @@ func (h *Host) Stop(_ context.Context, sandboxes bool) error {
 
 // PutSecret keeps a key; the next request uses it.
 func (h *Host) PutSecret(ctx context.Context, s control.Secret) error {
-	if s.Name != anthropicKey {
-		return control.Invalid("name", "must be "+anthropicKey)
+	if s.Name != apiAnthropic && s.Name != apiOpenAI {
+		return control.Invalid("name", "must be "+apiAnthropic+" or "+apiOpenAI)
+	}
+	if s.Name == apiOpenAI && s.Kind != control.SecretAPIKey {
+		return control.Invalid("kind", "must be "+control.SecretAPIKey)
 	}
 	kind := vault.Kind(s.Kind)
 	before, err := h.vault.Get(ctx, s.Name)
@@ -104,7 +107,7 @@ func (h *Host) PutSecret(ctx context.Context, s control.Secret) error {
 		return err
 	}
 	if err != nil || before.Kind != kind {
-		h.sessions.Recycle() // the placeholder inside follows the kind
+		h.sessions.Recycle("") // the placeholder inside follows the kind
 	}
 	detail, err := mailbox.EncodeContent(map[string]string{"kind": s.Kind})
 	if err != nil {
@@ -120,7 +123,7 @@ func (h *Host) Bootstrap(ctx context.Context, r control.BootstrapRequest) (contr
 		return control.Bootstrap{}, err
 	}
 	provider := providerMock
-	if _, err := h.vault.Get(ctx, anthropicKey); err == nil {
+	if _, err := h.vault.Get(ctx, apiAnthropic); err == nil {
 		provider = providerReal
 	} else if !errors.Is(err, vault.ErrNotFound) {
 		return control.Bootstrap{}, err
@@ -156,7 +159,7 @@ func (h *Host) Bootstrap(ctx context.Context, r control.BootstrapRequest) (contr
 	}
 	for _, g := range before {
 		if g.ID == group && g.Provider != agent.Provider {
-			h.sessions.Recycle()
+			h.sessions.Recycle(group)
 		}
 	}
 	b := control.Bootstrap{
@@ -166,8 +169,11 @@ func (h *Host) Bootstrap(ctx context.Context, r control.BootstrapRequest) (contr
 	switch {
 	case b.Offline:
 		b.Notice = offlineNotice
-	case agent.Provider == providerReal && h.claude() == "" && h.runtime.Name() != "docker":
-		b.Notice = fmt.Sprintf("The %s program was not found on this machine; `nanoclaw doctor` says how to get it.", claudeName)
+	default:
+		k, ok := providerKindOf(agent.Provider)
+		if ok && k.program != "" && h.finder.path(k.program) == "" && h.runtime.Name() != sandbox.Docker {
+			b.Notice = fmt.Sprintf("The %s program was not found on this machine; `nanoclaw doctor` says how to get it.", k.program)
+		}
 	}
 	return b, nil
 }

@@ -8,6 +8,7 @@ import (
 	"log/slog"
 	"os"
 	"path/filepath"
+	"slices"
 	"sync"
 	"time"
 
@@ -54,7 +55,7 @@ type Host struct {
 	runtime  sandbox.Runtime
 	why      string // why this runtime
 	install  string
-	claude   func() string // looks for the claude CLI
+	finder   finder
 	stop     context.CancelFunc
 	ending   sync.Once
 	endBoxes bool // stop the sandboxes too
@@ -112,7 +113,7 @@ func (h *Host) build(ctx context.Context) error {
 		return err
 	}
 	h.log.Info("sandbox chosen", "runtime", h.runtime.Name(), "why", h.why, "limits", h.runtime.Limits())
-	h.claude = func() string { return claudeProgram(s) }
+	h.finder = finder{s}
 	h.install = install
 	h.terminal, h.adapters = adapters()
 	if h.runtime.Name() == sandbox.Process {
@@ -124,7 +125,7 @@ func (h *Host) build(ctx context.Context) error {
 	}
 	uid, gid := sandboxUser(s)
 	proxy, err := egress.New(egress.Options{Keys: h.vault, Audit: auditLog{h.store}, Log: h.log,
-		Upstreams: map[string]egress.Upstream{anthropicKey: egress.Anthropic(s.AnthropicURL)}})
+		Upstreams: upstreams(s)})
 	if err != nil {
 		return err
 	}
@@ -132,7 +133,7 @@ func (h *Host) build(ctx context.Context) error {
 	for _, a := range h.adapters {
 		byInstance[a.Info().Instance] = a
 	}
-	h.desk = operate.New(operate.Commands(h.store, h, h.opt.Version)...)
+	h.desk = operate.New(slices.Concat(operate.Commands(h.store, h, h.opt.Version), operate.GroupConfig(h.store, h))...)
 	h.delivery = delivery.New(delivery.Options{
 		Store: h.store, Adapters: byInstance, Log: h.log, Actions: h.actions(),
 		Put: func(ctx context.Context, s store.Session, rows ...mailbox.InRow) error {
@@ -149,7 +150,7 @@ func (h *Host) build(ctx context.Context) error {
 	h.sessions = session.New(session.Options{
 		Store: h.store, Outlet: h.delivery, Home: s.Home, Log: h.log,
 		Launcher: &launcher{
-			settings: s, install: install, runtime: h.runtime, store: h.store, vault: h.vault, egress: proxy, programs: programs, claude: h.claude,
+			settings: s, install: install, runtime: h.runtime, store: h.store, vault: h.vault, egress: proxy, programs: programs, finder: h.finder,
 			uid: uid, gid: gid, zone: config.Zone(s.Zone, os.Getenv).String(), log: h.log,
 		},
 		Open: func(ctx context.Context, dir string) (session.Mailbox, error) {

@@ -12,6 +12,7 @@ import (
 	"time"
 
 	"nanoclaw/internal/channel"
+	"nanoclaw/internal/config"
 	"nanoclaw/internal/config/container"
 	"nanoclaw/internal/mailbox"
 	"nanoclaw/internal/mailbox/sqlite"
@@ -115,24 +116,33 @@ func TestMissingClaudeProgram(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	container := func(runtime, provider, claude string) (container.Config, error) {
-		l := &launcher{runtime: named{name: runtime}, vault: v}
-		return l.container(t.Context(), store.Session{}, store.AgentGroup{Provider: provider}, 1, claude)
+	program := filepath.Join(t.TempDir(), "claude")
+	if err := os.WriteFile(program, []byte("#!/bin/sh\n"), 0o755); err != nil {
+		t.Fatal(err)
+	}
+	configured := func(runtime, provider, claude string) (container.Config, error) {
+		l := &launcher{runtime: named{name: runtime}, vault: v, finder: finder{config.Settings{ClaudeProgram: claude}}}
+		group := store.AgentGroup{Provider: provider}
+		fit, err := l.outfit(chain(group))
+		if err != nil {
+			return container.Config{}, err
+		}
+		return l.container(t.Context(), store.Session{}, group, 1, fit)
 	}
 	for _, runtime := range []string{sandbox.Bubblewrap, sandbox.Process} {
-		_, err := container(runtime, providerReal, "")
+		_, err := configured(runtime, providerReal, filepath.Join(filepath.Dir(program), "none"))
 		var f *sandbox.Failure
 		if !errors.As(err, &f) || f.Class.Retryable() || !strings.Contains(f.Hint, "nanoclaw doctor") {
 			t.Errorf("%s: %v; want a failure that waiting does not mend", runtime, err)
 		}
-		if _, err := container(runtime, providerMock, ""); err != nil {
+		if _, err := configured(runtime, providerMock, program+"-none"); err != nil {
 			t.Errorf("%s: the offline provider needs no claude: %v", runtime, err)
 		}
-		if c, err := container(runtime, providerReal, "/usr/bin/claude"); err != nil || c.Programs[claudeName] == "" {
+		if c, err := configured(runtime, providerReal, program); err != nil || c.Programs["claude"] == "" {
 			t.Errorf("%s: %v, %v", runtime, c.Programs, err)
 		}
 	}
-	if c, err := container(sandbox.Docker, providerReal, ""); err != nil || c.Programs[claudeName] != claudeName {
+	if c, err := configured(sandbox.Docker, providerReal, ""); err != nil || c.Programs["claude"] != "claude" {
 		t.Errorf("docker: %v, %v; the image has its own", c.Programs, err)
 	}
 }

@@ -32,7 +32,6 @@ const (
 	insideHostRun  = "/run/nanoclaw-host"
 	insidePrograms = "/opt/nanoclaw"
 	insidePath     = "/usr/local/bin:/usr/bin:/bin"
-	claudeName     = "claude"
 )
 
 // launcher turns a session into a sandbox: settings, mounts, egress.
@@ -44,7 +43,7 @@ type launcher struct {
 	vault    *vault.Vault
 	egress   *egress.Proxy
 	programs *programs
-	claude   func() string // the CLI's real file on this machine now; "" if there is none
+	finder   finder
 	uid, gid int
 	zone     string
 	log      *slog.Logger
@@ -63,22 +62,22 @@ func (l *launcher) Start(ctx context.Context, s store.Session, incarnation int64
 	if err := l.folders(dir, groupDir); err != nil {
 		return nil, nil, fmt.Errorf("prepare folders: %w", err)
 	}
-	claude := ""
-	if l.runtime.Name() != sandbox.Docker { // whose image has its own
-		claude = l.claude()
+	fit, err := l.outfit(chain(group))
+	if err != nil {
+		return nil, nil, err
 	}
-	settings, err := l.container(ctx, s, group, incarnation, claude)
+	settings, err := l.container(ctx, s, group, incarnation, fit)
 	if err != nil {
 		return nil, nil, err
 	}
 	if err := writeContainer(filepath.Join(dir, "in"), settings, l.gid); err != nil {
 		return nil, nil, err
 	}
-	spec, err := l.spec(s, dir, groupDir, incarnation, settings, claude)
+	spec, err := l.spec(s, dir, groupDir, incarnation, fit)
 	if err != nil {
 		return nil, nil, err
 	}
-	outlet, err := l.open(ctx, dir, s)
+	outlet, err := l.open(ctx, dir, s, fit)
 	if err != nil {
 		return nil, nil, err
 	}
@@ -92,7 +91,17 @@ func (l *launcher) Start(ctx context.Context, s store.Session, incarnation int64
 
 // Adopt opens egress for a sandbox of an earlier host.
 func (l *launcher) Adopt(ctx context.Context, s store.Session, _ int64) (func(), error) {
-	outlet, err := l.open(ctx, session.Dir(l.settings.Home, s), s)
+	group, err := l.store.AgentGroup(ctx, s.AgentGroupID)
+	if err != nil {
+		return nil, err
+	}
+	var fit outfit
+	for _, c := range chain(group) {
+		if k, ok := providerKindOf(c.Provider); ok {
+			fit.kinds = append(fit.kinds, k)
+		}
+	}
+	outlet, err := l.open(ctx, session.Dir(l.settings.Home, s), s, fit)
 	if err != nil {
 		return nil, err
 	}
@@ -104,9 +113,9 @@ func (l *launcher) List(ctx context.Context) ([]sandbox.Handle, error) {
 	return l.runtime.List(ctx, l.install)
 }
 
-func (l *launcher) open(ctx context.Context, dir string, s store.Session) (io.Closer, error) {
+func (l *launcher) open(ctx context.Context, dir string, s store.Session, fit outfit) (io.Closer, error) {
 	return l.egress.Open(ctx, filepath.Join(dir, "run"), egress.Session{
-		ID: s.ID, Group: s.AgentGroupID, Upstreams: []string{anthropicKey}, Allow: l.settings.EgressAllow, GID: l.gid,
+		ID: s.ID, Group: s.AgentGroupID, Upstreams: fit.apis(), Allow: l.settings.EgressAllow, GID: l.gid,
 	}, 0o660)
 }
 
@@ -152,34 +161,52 @@ func ownFolder(path string) error {
 
 func (l *launcher) stateDir(dir string) string { return filepath.Join(dir, "sandbox") }
 
-// container is what the runner is told. The credential is a placeholder of the same kind as the key.
-func (l *launcher) container(ctx context.Context, s store.Session, g store.AgentGroup, incarnation int64, claude string) (container.Config, error) {
+// chain is the providers of an agent, the first one first, without credentials.
+func chain(g store.AgentGroup) []container.Choice {
+	all := []container.Choice{{Provider: g.Provider, Model: g.Model, Effort: g.Effort}}
+	for _, f := range g.Fallbacks {
+		all = append(all, container.Choice{Provider: f.Provider, Model: f.Model})
+	}
+	return all
+}
+
+// container is what the runner is told. A credential is a placeholder of the same kind as the key.
+func (l *launcher) container(ctx context.Context, s store.Session, g store.AgentGroup, incarnation int64, fit outfit) (container.Config, error) {
 	c := container.Config{
-		Provider: g.Provider, AssistantName: g.AssistantName, GroupName: g.Name, AgentGroupID: string(g.ID), SessionID: string(s.ID),
-		Incarnation: incarnation, MaxMessagesPerPrompt: g.MaxMessages, Model: g.Model, Effort: g.Effort,
+		AssistantName: g.AssistantName, GroupName: g.Name, AgentGroupID: string(g.ID), SessionID: string(s.ID),
+		Incarnation: incarnation, MaxMessagesPerPrompt: g.MaxMessages,
 		MCPServers: map[string]container.MCPServer{}, Programs: map[string]string{},
 		Relay: container.Relay{Listen: container.RelayAddress},
 	}
-	switch l.runtime.Name() {
-	case sandbox.Process:
+	if l.runtime.Name() == sandbox.Process {
 		c.Relay = container.Relay{Listen: "127.0.0.1:0", Token: strings.TrimPrefix(id.New("t"), "t-")}
-		if claude != "" {
-			c.Programs[claudeName] = claude
+	}
+	for name, file := range fit.programs {
+		switch l.runtime.Name() {
+		case sandbox.Process:
+			c.Programs[name] = file
+		case sandbox.Bubblewrap:
+			c.Programs[name] = insidePrograms + "/" + name
+		default:
+			c.Programs[name] = name
 		}
-	case sandbox.Bubblewrap:
-		if claude != "" {
-			c.Programs[claudeName] = insidePrograms + "/" + claudeName
+	}
+	all := chain(g)
+	for i := range all {
+		if !keyed(fit.kinds[i].api) {
+			continue
 		}
-	default:
-		c.Programs[claudeName] = claudeName
+		entry, err := l.vault.Get(ctx, fit.kinds[i].api)
+		if errors.Is(err, vault.ErrNotFound) {
+			continue
+		}
+		if err != nil {
+			return c, fmt.Errorf("read key: %w", err)
+		}
+		all[i].Credential = container.Credential{Kind: string(entry.Kind), Placeholder: egress.Placeholder(string(entry.Kind))}
 	}
-	if g.Provider == providerReal && c.Programs[claudeName] == "" {
-		return c, &sandbox.Failure{Class: sandbox.SpecInvalid, Op: "start agent", Err: errors.New("the claude program is not on this machine"),
-			Hint: "the claude program; `nanoclaw doctor` says how to get it"}
-	}
-	if entry, err := l.vault.Get(ctx, anthropicKey); err == nil {
-		c.Credential = container.Credential{Kind: string(entry.Kind), Placeholder: egress.Placeholder(string(entry.Kind))}
-	}
+	c = c.With(all[0])
+	c.Fallbacks = all[1:]
 	return c, nil
 }
 
@@ -204,7 +231,7 @@ func writeContainer(in string, c container.Config, gid int) error {
 
 const containerName = "container.json"
 
-func (l *launcher) spec(s store.Session, dir, groupDir string, incarnation int64, c container.Config, claude string) (sandbox.Spec, error) {
+func (l *launcher) spec(s store.Session, dir, groupDir string, incarnation int64, fit outfit) (sandbox.Spec, error) {
 	own, err := l.programs.paths(runnerName, clientName)
 	if err != nil {
 		return sandbox.Spec{}, &sandbox.Failure{Class: sandbox.SpecInvalid, Op: "start sandbox", Err: err}
@@ -247,11 +274,11 @@ func (l *launcher) spec(s store.Session, dir, groupDir string, incarnation int64
 				spec.Mounts[i].Class, spec.Mounts[i].Writable = sandbox.ClassAgent, true
 			}
 		}
-		if claude != "" {
-			spec.Mounts = append(spec.Mounts, sandbox.Mount{Class: sandbox.ClassProgram, Source: claude, Target: insidePrograms + "/" + claudeName})
+	}
+	for name, file := range fit.programs {
+		if file != "" {
+			spec.Mounts = append(spec.Mounts, sandbox.Mount{Class: sandbox.ClassProgram, Source: file, Target: insidePrograms + "/" + name})
 		}
-	} else if c.Programs[claudeName] == insidePrograms+"/"+claudeName {
-		spec.Mounts = append(spec.Mounts, sandbox.Mount{Class: sandbox.ClassProgram, Source: claude, Target: c.Programs[claudeName]})
 	}
 	return spec, sandbox.Prepare(spec)
 }

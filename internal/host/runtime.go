@@ -4,8 +4,6 @@ import (
 	"context"
 	"errors"
 	"log/slog"
-	"os"
-	"os/exec"
 	"path/filepath"
 
 	"nanoclaw/internal/config"
@@ -65,28 +63,4 @@ func chooseRuntime(ctx context.Context, s config.Settings, log *slog.Logger) (sa
 		return nil, "", err
 	}
 	return b, why, nil
-}
-
-// claudeProgram is the real file of the claude CLI on this machine, or "".
-func claudeProgram(s config.Settings) string {
-	path := s.ClaudeProgram
-	if path == "" {
-		found, err := exec.LookPath(claudeName)
-		if err != nil {
-			return ""
-		}
-		path = found
-	}
-	real, err := filepath.EvalSymlinks(path)
-	if err != nil {
-		return ""
-	}
-	if st, err := os.Stat(real); err != nil || !st.Mode().IsRegular() {
-		return ""
-	}
-	abs, err := filepath.Abs(real)
-	if err != nil {
-		return ""
-	}
-	return abs
 }

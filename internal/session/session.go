@@ -238,13 +238,19 @@ func (m *Manager) Check(ctx context.Context) error {
 	return err
 }
 
-// Recycle ends every running sandbox when it can, so that the next spawn takes changed settings; what is due starts at once.
-func (m *Manager) Recycle() {
+// Recycle ends every running sandbox of an agent group ("" is all of them) when it can, so that the next spawn takes changed
+// settings; what is due starts at once. It returns how many sessions are live.
+func (m *Manager) Recycle(group id.AgentGroup) int {
 	m.mu.Lock()
 	defer m.mu.Unlock()
+	n := 0
 	for _, a := range m.live {
-		signal(a.recycle)
+		if group == "" || a.s.AgentGroupID == group {
+			signal(a.recycle)
+			n++
+		}
 	}
+	return n
 }
 
 // StopSandboxes ends every sandbox and waits for them; rows stay where they are.

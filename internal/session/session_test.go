@@ -312,7 +312,7 @@ func TestRecycleStartsAgainOnlyWhenThereIsWork(t *testing.T) {
 		w.host()
 		w.message("a")
 		pass(time.Second)
-		w.m.Recycle()
+		w.m.Recycle("")
 		pass(time.Second)
 		if starts, live := w.count(); starts != 1 || live != 0 {
 			t.Errorf("%d starts, %d live after the recycling", starts, live)

@@ -179,7 +179,7 @@ func TestBootstrapIsIdempotent(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	want := []AgentGroup{{ID: f.group, Name: "Nano", Folder: "main", Provider: "claude", AssistantName: "Nano", MaxMessages: 10}}
+	want := []AgentGroup{{ID: f.group, Name: "Nano", Folder: "main", Provider: "claude", AssistantName: "Nano", MaxMessages: 10, Fallbacks: []Fallback{}}}
 	if d := cmp.Diff(want, groups); d != "" {
 		t.Error(d)
 	}

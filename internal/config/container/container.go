@@ -24,15 +24,36 @@ type Config struct {
 	Model                string               `json:"model"`
 	Effort               string               `json:"effort"` // low, medium, high, xhigh, max
 	Credential           Credential           `json:"credential"`
-	Relay                Relay                `json:"relay"`
-	Speed                string               `json:"speed,omitempty"`         // tier of the model's API: standard, fast; empty: the provider's own
-	FastMode             bool                 `json:"fastMode,omitempty"`      // older form of Speed; after Load: Speed is fast
-	FallbackModel        string               `json:"fallbackModel,omitempty"` // when Model is overloaded; empty: none
-	UploadTrace          bool                 `json:"uploadTrace,omitempty"`   // /upload-trace may send a transcript away
+	// Fallbacks are the providers that stand in, in this order, when the one before cannot answer.
+	Fallbacks     []Choice `json:"fallbacks,omitempty"`
+	Relay         Relay    `json:"relay"`
+	Speed         string   `json:"speed,omitempty"`         // tier of the model's API: standard, fast; empty: the provider's own
+	FastMode      bool     `json:"fastMode,omitempty"`      // older form of Speed; after Load: Speed is fast
+	FallbackModel string   `json:"fallbackModel,omitempty"` // when Model is overloaded; empty: none
+	UploadTrace   bool     `json:"uploadTrace,omitempty"`   // /upload-trace may send a transcript away
 	// ScriptTimeoutSeconds is how long the script of a task may take: 1 to 300; default 30.
 	ScriptTimeoutSeconds int `json:"scriptTimeoutSeconds,omitempty"`
 	// Programs maps a provider program (claude, codex, …) to its path inside.
 	Programs map[string]string `json:"programs"`
+}
+
+// Choice is a provider with what belongs to it.
+type Choice struct {
+	Provider   string     `json:"provider"`
+	Model      string     `json:"model,omitempty"`
+	Effort     string     `json:"effort,omitempty"`
+	Credential Credential `json:"credential,omitzero"`
+}
+
+// Chain is the providers of the agent, the first one first.
+func (c Config) Chain() []Choice {
+	return append([]Choice{{c.Provider, c.Model, c.Effort, c.Credential}}, c.Fallbacks...)
+}
+
+// With is the settings as the provider of one choice sees them.
+func (c Config) With(choice Choice) Config {
+	c.Provider, c.Model, c.Effort, c.Credential = choice.Provider, choice.Model, choice.Effort, choice.Credential
+	return c
 }
 
 // Credential is what the provider child gets instead of a key: of the same kind, worthless away from its socket.
@@ -110,6 +131,7 @@ func Load(path string) (c Config, warnings []string, err error) {
 	read(&fields, "incarnation", &c.Incarnation)
 	read(&fields, "maxMessagesPerPrompt", &c.MaxMessagesPerPrompt)
 	read(&fields, "credential", &c.Credential)
+	read(&fields, "fallbacks", &c.Fallbacks)
 	read(&fields, "relay", &c.Relay)
 	read(&fields, "programs", &c.Programs)
 	read(&fields, "fastMode", &c.FastMode)

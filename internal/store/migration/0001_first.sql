@@ -18,6 +18,7 @@ CREATE TABLE container_configs (
   effort         TEXT NOT NULL DEFAULT '' CHECK (effort IN ('', 'low', 'medium', 'high', 'xhigh', 'max')),
   assistant_name TEXT NOT NULL DEFAULT '',
   max_messages   INTEGER NOT NULL DEFAULT 10 CHECK (max_messages BETWEEN 1 AND 100),
+  fallbacks      TEXT NOT NULL DEFAULT '[]' CHECK (json_valid(fallbacks)),
   updated_at     TEXT NOT NULL
 );
 

@@ -1,0 +1,173 @@
+package host
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"slices"
+	"strings"
+
+	"nanoclaw/internal/config"
+	"nanoclaw/internal/config/container"
+	"nanoclaw/internal/control"
+	"nanoclaw/internal/egress"
+	"nanoclaw/internal/id"
+	"nanoclaw/internal/sandbox"
+	"nanoclaw/internal/vault"
+)
+
+// Names of the APIs that providers talk to: of the upstream in egress, and of the key in the vault.
+const (
+	apiAnthropic = control.SecretAnthropic
+	apiOpenAI    = control.SecretOpenAI
+	apiOllama    = "ollama"
+)
+
+// providerKind is what the host knows of a provider. How it works inside is the runner's matter.
+type providerKind struct {
+	name    string
+	api     string // that its sandbox may reach; empty: none
+	program string // that its sandbox needs beside the runner; empty: none
+	model   bool   // it has no model of its own: one must be named
+}
+
+// providerKinds is the list of providers, as the runner has it.
+func providerKinds() []providerKind {
+	return []providerKind{
+		{name: "claude", api: apiAnthropic, program: "claude"},
+		{name: "anthropic", api: apiAnthropic},
+		{name: "openai", api: apiOpenAI},
+		{name: "ollama", api: apiOllama, model: true},
+		{name: "codex", api: apiOpenAI, program: "codex"},
+		{name: "opencode", api: apiAnthropic, program: "opencode"},
+		{name: "mock"},
+	}
+}
+
+func providerKindOf(name string) (providerKind, bool) {
+	for _, k := range providerKinds() {
+		if k.name == name {
+			return k, true
+		}
+	}
+	return providerKind{}, false
+}
+
+// upstreams are the APIs that sandboxes may reach.
+func upstreams(s config.Settings) map[string]egress.Upstream {
+	return map[string]egress.Upstream{
+		apiAnthropic: egress.Anthropic(s.AnthropicURL),
+		apiOpenAI:    egress.OpenAI(s.OpenAIURL),
+		apiOllama:    egress.Ollama(s.OllamaURL),
+	}
+}
+
+// keyed reports whether an API wants a key.
+func keyed(api string) bool { return api != "" && api != apiOllama }
+
+// finder looks for the programs of providers on this machine. It looks each time: one that was just installed counts.
+type finder struct{ settings config.Settings }
+
+// path is the real file of a program, or "".
+func (f finder) path(name string) string {
+	path := map[string]string{"claude": f.settings.ClaudeProgram, "codex": f.settings.CodexProgram, "opencode": f.settings.OpencodeProgram}[name]
+	if path == "" {
+		found, err := exec.LookPath(name)
+		if err != nil {
+			return ""
+		}
+		path = found
+	}
+	real, err := filepath.EvalSymlinks(path)
+	if err != nil {
+		return ""
+	}
+	if st, err := os.Stat(real); err != nil || !st.Mode().IsRegular() {
+		return ""
+	}
+	abs, err := filepath.Abs(real)
+	if err != nil {
+		return ""
+	}
+	return abs
+}
+
+// outfit is what a sandbox gets for its providers: the first one and those that stand in for it.
+type outfit struct {
+	kinds    []providerKind
+	programs map[string]string // name to the file on this machine; in docker, whose image has its own, empty
+}
+
+// outfit of an agent. A provider that this program does not know, or whose program is missing, keeps the agent from starting.
+func (l *launcher) outfit(chain []container.Choice) (outfit, error) {
+	o := outfit{programs: map[string]string{}}
+	for _, c := range chain {
+		k, ok := providerKindOf(c.Provider)
+		if !ok {
+			return o, &sandbox.Failure{Class: sandbox.SpecInvalid, Op: "start agent", Err: fmt.Errorf("unknown provider %q", c.Provider),
+				Hint: "known are: " + strings.Join(providerNames(), ", ")}
+		}
+		o.kinds = append(o.kinds, k)
+		if k.program == "" {
+			continue
+		}
+		if l.runtime.Name() == sandbox.Docker {
+			o.programs[k.program] = ""
+			continue
+		}
+		if o.programs[k.program] = l.finder.path(k.program); o.programs[k.program] == "" {
+			return o, &sandbox.Failure{Class: sandbox.SpecInvalid, Op: "start agent", Err: fmt.Errorf("the %s program is not on this machine", k.program),
+				Hint: fmt.Sprintf("the %s program; `nanoclaw doctor` says how to get it", k.program)}
+		}
+	}
+	return o, nil
+}
+
+// apis are the upstreams that the providers need.
+func (o outfit) apis() []string {
+	var all []string
+	for _, k := range o.kinds {
+		if k.api != "" && !slices.Contains(all, k.api) {
+			all = append(all, k.api)
+		}
+	}
+	return all
+}
+
+// providerNames are the names of all providers.
+func providerNames() []string {
+	var names []string
+	for _, k := range providerKinds() {
+		names = append(names, k.name)
+	}
+	return names
+}
+
+// Restart has the running sandboxes of an agent end when they have done what they do; their next start takes changed settings.
+func (h *Host) Restart(group id.AgentGroup) int { return h.sessions.Recycle(group) }
+
+// Operator is the user who runs this host.
+func (h *Host) Operator() string { return h.terminal.UserID() }
+
+// Provider says in plain words what stands in the way of a provider, and whether a model must be named; nothing: it can be
+// used. An unknown name is an error.
+func (h *Host) Provider(ctx context.Context, name string) (missing []string, needsModel bool, err error) {
+	k, ok := providerKindOf(name)
+	if !ok {
+		return nil, false, control.Invalid("provider", fmt.Sprintf("%q is not one of %s", name, strings.Join(providerNames(), ", ")))
+	}
+	if keyed(k.api) {
+		if _, err := h.vault.Get(ctx, k.api); errors.Is(err, vault.ErrNotFound) {
+			missing = append(missing, "the host has no key for "+k.api)
+		} else if err != nil {
+			return nil, false, err
+		}
+	}
+	if k.program != "" && h.runtime.Name() != sandbox.Docker && h.finder.path(k.program) == "" {
+		missing = append(missing, "the "+k.program+" program is not on this machine")
+	}
+	return missing, k.model, nil
+}
