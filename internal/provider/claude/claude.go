@@ -33,6 +33,9 @@ const (
 	DefaultTermWait      = 5 * time.Second
 	DefaultEndWait       = 10 * time.Second
 	DefaultSilence       = 10 * time.Minute
+	DefaultKeepAlive     = 20 * time.Second
+	DefaultRotateBytes   = 12 << 20
+	DefaultRotateAge     = 14 * 24 * time.Hour
 )
 
 // The versions of the CLI that this driver was run with. Others get a warning in the log.
@@ -41,24 +44,25 @@ const (
 	NewestTested = "2.1.332"
 )
 
-// DefaultTools are the built-in tools that exist for the model. Naming the set keeps it the same over versions of the
-// CLI and halves the prompt. ToolSearch is how the model finds the tools of servers that are not loaded at once.
-func DefaultTools() []string {
-	return []string{"Bash", "Read", "Write", "Edit", "Glob", "Grep", "WebFetch", "WebSearch", "Task", "TaskStop", "Skill", "NotebookEdit", "ToolSearch"}
-}
-
 // Options of the provider. Program and Home are required; zero values of the others are defaults.
 type Options struct {
 	Program string // the CLI, an absolute path
 	Home    string // HOME: settings and transcripts of the conversations
 	// Env is the whole environment of the CLI apart from HOME and a few switches of its own; nothing is inherited. It
 	// holds what the process needs to reach its API: base URL, placeholder key, proxy variables, PATH, TZ, LANG.
-	Env    map[string]string
-	Model  string   // alias or id; "": the CLI's default
-	Effort string   // low, medium, high, xhigh, max; "": the model's default
-	Tools  []string // nil: DefaultTools
-	Dirs   []string // more folders that the model may work in
-	Log    *slog.Logger
+	Env      map[string]string
+	Model    string   // alias or id; "": the CLI's default
+	Fallback string   // the model that is asked while the other is overloaded; "": none
+	Effort   string   // low, medium, high, xhigh, max; "": the model's default
+	Tools    []string // nil: DefaultTools
+	// Compaction gives the instructions for the summary of a long conversation; it is called at each. nil: none.
+	Compaction func() string
+	// Conversations is where conversations are archived as Markdown before they are summarised or given up; "": the folder
+	// conversations of the agent's.
+	Conversations string
+	RotateBytes   int64         // a transcript that is larger is not resumed any more
+	RotateAge     time.Duration // nor one that began earlier; negative: whatever its age
+	Log           *slog.Logger
 
 	InitWait      time.Duration // for the CLI to answer its first request
 	InterruptWait time.Duration // for a turn to end after an interrupt
@@ -66,6 +70,10 @@ type Options struct {
 	TermWait      time.Duration // between SIGTERM and SIGKILL
 	EndWait       time.Duration // after End: for a CLI that finished its work to exit by itself
 	Silence       time.Duration // no line for that long, no tool in flight: the turn is interrupted
+	KeepAlive     time.Duration // between signs of life while a tool runs
+	// IdleClose ends a CLI that had nothing to do for that long, as End does: it gives 200 MB back, and to resume costs less than a
+	// second. Zero: never. A CLI that still has background work stays.
+	IdleClose time.Duration
 }
 
 // Provider starts CLIs.
@@ -86,12 +94,19 @@ func New(opt Options) (*Provider, error) {
 	if opt.Tools == nil {
 		opt.Tools = DefaultTools()
 	}
+	if opt.RotateBytes <= 0 {
+		opt.RotateBytes = DefaultRotateBytes
+	}
+	if opt.RotateAge == 0 {
+		opt.RotateAge = DefaultRotateAge
+	}
 	for _, d := range []struct {
 		value    *time.Duration
 		fallback time.Duration
 	}{
 		{&opt.InitWait, DefaultInitWait}, {&opt.InterruptWait, DefaultInterruptWait}, {&opt.CloseWait, DefaultCloseWait},
 		{&opt.TermWait, DefaultTermWait}, {&opt.EndWait, DefaultEndWait}, {&opt.Silence, DefaultSilence},
+		{&opt.KeepAlive, DefaultKeepAlive},
 	} {
 		if *d.value <= 0 {
 			*d.value = d.fallback
@@ -106,7 +121,9 @@ func (p *Provider) Name() string { return Name }
 // Caps of the CLI. Taken comes for every input, also for one that opens a turn of its own: it then stands between the
 // result before and the result that answers it.
 func (p *Provider) Caps() provider.Caps {
-	return provider.Caps{MidTurnText: true, MidTurnInput: true, Receipts: true, Transcript: true, ToolEvents: true}
+	return provider.Caps{
+		Commands: commands(), MidTurnText: true, MidTurnInput: true, Receipts: true, Transcript: true, ToolEvents: true, Attachments: true,
+	}
 }
 
 // IsSessionInvalid is true only for the CLI's own word that the conversation does not exist, and for a continuation that
@@ -144,21 +161,22 @@ func (p *Provider) Query(ctx context.Context, in provider.QueryInput) (provider.
 }
 
 // arguments of the CLI. No secret may stand here: every process can read them.
-func (p *Provider) arguments(in provider.QueryInput) []string {
+func (p *Provider) arguments(in provider.QueryInput, rules rules) []string {
 	args := []string{
 		"--output-format", "stream-json", "--verbose", "--input-format", "stream-json", "--include-partial-messages",
 		"--await-initialize", "--setting-sources=project,user", "--strict-mcp-config",
 		"--permission-mode=bypassPermissions", "--allow-dangerously-skip-permissions",
 		"--tools=" + strings.Join(p.opt.Tools, ","),
+		"--allowedTools=" + strings.Join(rules.allowed(p.opt.Tools), ","), "--disallowedTools=" + strings.Join(rules.disallowed(), ","),
 	}
 	for _, o := range []struct{ flag, value string }{
-		{"--model=", p.opt.Model}, {"--effort=", p.opt.Effort}, {"--resume=", in.Continuation},
+		{"--model=", p.opt.Model}, {"--fallback-model=", p.opt.Fallback}, {"--effort=", p.opt.Effort}, {"--resume=", in.Continuation},
 	} {
 		if o.value != "" {
 			args = append(args, o.flag+o.value)
 		}
 	}
-	for _, d := range p.opt.Dirs {
+	for _, d := range in.Dirs {
 		args = append(args, "--add-dir="+d)
 	}
 	return args

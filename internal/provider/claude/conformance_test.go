@@ -8,6 +8,7 @@ import (
 	"runtime"
 	"strings"
 	"testing"
+	"time"
 
 	"nanoclaw/internal/provider"
 	"nanoclaw/internal/provider/claude"
@@ -70,14 +71,41 @@ func TestConformance(t *testing.T) {
 	cli := program(t)
 	providertest.Run(t, func(t *testing.T) *providertest.Subject {
 		home, cwd, api := t.TempDir(), t.TempDir(), model(t)
+		build := func(t *testing.T, change func(*claude.Options)) provider.Provider {
+			opt := options(cli, home, api.URL())
+			change(&opt)
+			p, err := claude.New(opt)
+			if err != nil {
+				t.Fatal(err)
+			}
+			return p
+		}
 		return &providertest.Subject{
 			Cwd: cwd, Stale: "11111111-1111-4111-8111-111111111111", Statuses: true, Shell: true,
 			New: func(t *testing.T, _ *providertest.Tools) provider.Provider {
-				p, err := claude.New(options(cli, home, api.URL()))
-				if err != nil {
-					t.Fatal(err)
+				return build(t, func(o *claude.Options) { o.KeepAlive = 300 * time.Millisecond })
+			},
+			Quiet: time.Second,
+			Watchdog: func(t *testing.T, _ *providertest.Tools, silence time.Duration) provider.Provider {
+				return build(t, func(o *claude.Options) { o.Silence = silence })
+			},
+			Spontaneous: func(_ *testing.T, text, first, second string) string {
+				command := json.RawMessage(`{"command":"read -t 0.5 line < <(sleep 9); true","run_in_background":true}`)
+				return text + "\n" + modelserver.Script(modelserver.Step{Tools: []modelserver.Tool{{Name: "Bash", Input: command}}}, modelserver.Step{Text: first}, modelserver.Step{Text: second})
+			},
+			Shown: func() []string {
+				all := api.Requests()
+				var types []string
+				for _, m := range all[len(all)-1].Messages {
+					if m.Role != "user" {
+						continue
+					}
+					types = nil
+					for _, shown := range m.Media {
+						types = append(types, shown.Type)
+					}
 				}
-				return p
+				return types
 			},
 			Prompt: func(_ *testing.T, text string, steps ...providertest.Step) string {
 				if len(steps) == 0 {
@@ -117,6 +145,9 @@ func script(steps []providertest.Step) []modelserver.Step {
 	var out []modelserver.Step
 	for _, s := range steps {
 		step := modelserver.Step{Text: s.Text, Status: s.Status}
+		if s.Silent {
+			step.Gate = "never"
+		}
 		switch {
 		case s.Tool == "no_such_tool":
 			step.Tools = []modelserver.Tool{{Name: s.Tool}}

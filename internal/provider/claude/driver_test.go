@@ -400,7 +400,7 @@ func TestResults(t *testing.T) {
 		texts  int
 	}{
 		"a placeholder is no answer":   {"hi", []string{synthetic, `{"type":"result","subtype":"success","is_error":false,"result":"No response requested."}`}, provider.Event{IsError: true, Class: provider.ClassOther, Retryable: true}, 0, 0},
-		"a command answers by itself":  {"/cost", []string{synthetic, ok}, provider.Event{Text: "fine"}, 0, 1},
+		"a command answers by itself":  {"/cost", []string{synthetic, ok}, provider.Event{Text: "fine"}, 0, 0},
 		"silent on purpose":            {"hi", []string{`{"type":"result","subtype":"success","is_error":false,"result":""}`}, provider.Event{}, 0, 0},
 		"no credit":                    {"hi", []string{errorResult("Credit balance is too low", 400)}, provider.Event{IsError: true, Class: provider.ClassQuota}, 0, 0},
 		"too long":                     {"hi", []string{errorResult("Prompt is too long", 400)}, provider.Event{IsError: true, Class: provider.ClassContext}, 0, 0},
@@ -475,15 +475,15 @@ func TestSpontaneousTurnAndReset(t *testing.T) {
 // Without its own tools no turn may run.
 func TestRequiredServerFailed(t *testing.T) {
 	t.Parallel()
-	p := driver(t, turns(t, []string{taken, `{"type":"system","subtype":"init","session_id":"a","mcp_servers":[{"name":"nano_claw","status":"failed"},{"name":"extra","status":"failed"}]}`}))
+	p := driver(t, turns(t, []string{taken, `{"type":"system","subtype":"init","session_id":"a","mcp_servers":[{"name":"nanoclaw","status":"failed"},{"name":"extra","status":"failed"}]}`}))
 	q, err := p.Query(t.Context(), provider.QueryInput{Cwd: t.TempDir(), Input: provider.Input{ID: "a", Text: "hi"}, MCP: []provider.MCPServer{
-		{Name: "nano.claw", URL: "http://127.0.0.1:9", AlwaysLoad: true}, {Name: "extra", Command: "/nowhere"},
+		{Name: "nanoclaw", URL: "http://127.0.0.1:9", AlwaysLoad: true}, {Name: "extra", Command: "/nowhere"},
 	}})
 	if err != nil {
 		t.Fatal(err)
 	}
 	collect(q, nil)
-	if qe := failure(t, q); !strings.Contains(qe.Error(), "nano_claw") || !qe.Retryable {
+	if qe := failure(t, q); !strings.Contains(qe.Error(), "nanoclaw") || !qe.Retryable {
 		t.Errorf("%v", qe)
 	}
 }

@@ -36,6 +36,8 @@ var phrases = []struct {
 }{
 	{"credit balance", provider.ClassQuota},
 	{"billing", provider.ClassQuota},
+	{"spend limit", provider.ClassQuota},
+	{"out of credits", provider.ClassQuota},
 	{"prompt is too long", provider.ClassContext},
 	{"context window", provider.ClassContext},
 	{"hit your", provider.ClassRateLimit}, // "You've hit your 5-hour limit · resets …"
@@ -50,6 +52,15 @@ var phrases = []struct {
 	{"socket", provider.ClassNetwork},
 	{"overloaded", provider.ClassOverloaded},
 }
+
+// noTools is said when NanoClaw's own tools could not be reached.
+const noTools = "The agent could not reach its own tools."
+
+// unknownModel is said when the API knows no such model, or not for this account.
+const unknownModel = "The model's provider does not offer the chosen model to this account. The owner must check the setting."
+
+// poisoned is what the API says of a conversation whose thinking blocks it does not accept any more: so will it of every later turn.
+var poisoned = regexp.MustCompile("(?i)`?thinking`? .*(signature|cannot be modified|must start with)|(signature|expected) .*`thinking`")
 
 var apiStatus = regexp.MustCompile(`\b([45]\d\d)\b`)
 
@@ -78,6 +89,10 @@ func (q *query) failed(e *provider.Event, r resultLine, t turn) {
 	if m := apiStatus.FindString(text); status == 0 && m != "" && strings.Contains(text, "API Error") {
 		status, _ = strconv.Atoi(m) // three digits
 	}
+	if status == 400 && (q.resumed != "" || t.turns > 0) && poisoned.MatchString(text) {
+		e.Class = provider.ClassInvalidSession
+		return
+	}
 	e.Class = classOf(status, "")
 	low := strings.ToLower(text)
 	for _, p := range phrases {
@@ -100,6 +115,9 @@ func (q *query) failed(e *provider.Event, r resultLine, t turn) {
 		e.Class, e.ResetsAt, e.Retryable = t.limit.Class, t.limit.ResetsAt, false
 	}
 	e.Notice = notices[e.Class]
+	if status == 404 {
+		e.Notice = unknownModel
+	}
 	if !e.ResetsAt.IsZero() {
 		e.Notice += " It resets at " + e.ResetsAt.Format("15:04 MST on 2 January") + "."
 	}

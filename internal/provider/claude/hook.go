@@ -2,38 +2,29 @@ package claude
 
 import (
 	"encoding/json"
+	"slices"
+	"strings"
 	"time"
 
 	"nanoclaw/internal/obs"
 	"nanoclaw/internal/provider"
 )
 
-// denied are tools of the CLI that have no receiver here or look like ours, with what the model is told. The named tool
-// set leaves them out already; this holds when a version or a setting brings one back.
-var denied = map[string]string{
-	"SendMessage":     "It talks to helpers inside the CLI only. To reach a person or another agent use mcp__nanoclaw__send_message.",
-	"AskUserQuestion": "Nobody sits at a terminal here. Ask in a message with mcp__nanoclaw__send_message.",
-	"CronCreate":      scheduling, "CronDelete": scheduling, "CronList": scheduling, "ScheduleWakeup": scheduling,
-	"EnterPlanMode": headless, "ExitPlanMode": headless, "EnterWorktree": headless, "ExitWorktree": headless,
-	"DesignSync": noReceiver, "ReportFindings": noReceiver, "TeamCreate": noReceiver, "TeamDelete": noReceiver,
-}
-
-const (
-	scheduling = "It forgets everything when the session ends. Use NanoClaw's own tasks."
-	headless   = "There is no screen here that could show it."
-	noReceiver = "Nothing here receives what it reports."
-)
-
 type hookAnswer struct {
-	Continue *bool     `json:"continue,omitempty"`
-	Specific *hookDeny `json:"hookSpecificOutput,omitempty"`
+	Continue      *bool         `json:"continue,omitempty"`
+	Specific      *hookSpecific `json:"hookSpecificOutput,omitempty"`
+	SystemMessage string        `json:"systemMessage,omitempty"` // of PreCompact: instructions for the summary
 }
 
-type hookDeny struct {
+type hookSpecific struct {
 	Event    string `json:"hookEventName"`
-	Decision string `json:"permissionDecision"`
-	Reason   string `json:"permissionDecisionReason"`
+	Decision string `json:"permissionDecision,omitempty"`       // of PreToolUse
+	Reason   string `json:"permissionDecisionReason,omitempty"` // of PreToolUse
+	Context  string `json:"additionalContext,omitempty"`        // of PostToolBatch: told to the model
 }
+
+// compactTimeout is how long the CLI waits for the archive of a conversation that it is about to summarise, in seconds.
+const compactTimeout = 60
 
 // request answers a request of the CLI. An unanswered one would block the tool.
 func (q *query) request(line []byte) {
@@ -42,13 +33,19 @@ func (q *query) request(line []byte) {
 		q.log.Warn("claude: a request of the CLI could not be read", obs.Error(err))
 		return
 	}
-	answer := responseContent{Subtype: "success", RequestID: r.RequestID}
-	switch r.Request.Subtype {
-	case "hook_callback":
-		answer.Response = q.hook(r)
+	switch {
+	case r.Request.Subtype != "hook_callback":
+		q.respond(responseContent{Subtype: "error", RequestID: r.RequestID, Error: "not supported: " + r.Request.Subtype})
+	case r.Request.CallbackID == hookCompact: // it reads the whole transcript: not in the reader's way
+		q.work.Go(func() {
+			q.respond(responseContent{Subtype: "success", RequestID: r.RequestID, Response: q.compacting(r)})
+		})
 	default:
-		answer.Subtype, answer.Error = "error", "not supported: "+r.Request.Subtype
+		q.respond(responseContent{Subtype: "success", RequestID: r.RequestID, Response: q.hook(r)})
 	}
+}
+
+func (q *query) respond(answer responseContent) {
 	if err := q.stdin.send(controlResponse{Type: "control_response", Response: answer}); err != nil {
 		q.log.Warn("claude: a request of the CLI could not be answered", obs.Error(err))
 	}
@@ -63,15 +60,41 @@ func (q *query) hook(r requestLine) hookAnswer {
 	}
 	switch r.Request.CallbackID {
 	case hookPre:
-		if reason, no := denied[in.ToolName]; no {
+		if reason := q.rules.refused(in.ToolName); reason != "" {
 			q.log.Warn("claude: denied a tool", obs.KeyTool, in.ToolName)
-			return hookAnswer{Specific: &hookDeny{Event: hookPre, Decision: "deny", Reason: reason}}
+			return hookAnswer{Specific: &hookSpecific{Event: hookPre, Decision: "deny", Reason: reason}}
 		}
 		q.toolStart(id, in.ToolName, in.ToolInput)
 	case hookPost, hookFailure:
 		q.toolEnd(id)
+	case hookBatch:
+		// a tool that does not exist fails without any other hook; the model is told what to use instead
+		var hints []string
+		for _, call := range in.ToolCalls {
+			if reason := q.rules.denied[call.ToolName]; reason != "" {
+				hints = append(hints, call.ToolName+" is not available. "+reason)
+			}
+		}
+		if len(hints) > 0 {
+			slices.Sort(hints)
+			return hookAnswer{Continue: &goOn, Specific: &hookSpecific{Event: hookBatch, Context: strings.Join(slices.Compact(hints), "\n")}}
+		}
 	}
 	return hookAnswer{Continue: &goOn}
+}
+
+// compacting archives the conversation that is about to be summarised and says what the summary must keep, so that the model still
+// knows how to address afterwards (spec/bugs.md GATE-12).
+func (q *query) compacting(r requestLine) hookAnswer {
+	goOn := true
+	answer := hookAnswer{Continue: &goOn}
+	if q.p.opt.Compaction != nil {
+		answer.SystemMessage = q.p.opt.Compaction()
+	}
+	if err := q.p.archive(r.Request.Input.SessionID, q.cmd.Dir); err != nil {
+		q.log.Warn("claude: the conversation could not be archived", obs.Error(err))
+	}
+	return answer
 }
 
 func (q *query) toolStart(id, name string, input json.RawMessage) {
@@ -86,6 +109,7 @@ func (q *query) toolStart(id, name string, input json.RawMessage) {
 	}
 	q.mu.Lock()
 	q.tools[id] = name
+	q.alive.Reset(q.p.opt.KeepAlive)
 	q.mu.Unlock()
 	q.events.put(e)
 }

@@ -5,6 +5,7 @@ import (
 	"bytes"
 	"errors"
 	"io"
+	"os/exec"
 	"strings"
 	"testing"
 	"testing/iotest"
@@ -99,11 +100,13 @@ func TestVersions(t *testing.T) {
 // detached is a query without a process.
 func detached(p *Provider) *query {
 	q := &query{
-		p: p, log: p.opt.Log, changed: make(chan struct{}), exited: make(chan struct{}), inputs: map[string]provider.Input{"u": {ID: "a"}},
+		p: p, log: p.opt.Log, changed: make(chan struct{}), exited: make(chan struct{}), inputs: map[string]prompt{"u": {Input: provider.Input{ID: "a"}}},
 		tools: map[string]string{}, answers: map[string]chan error{}, stdin: &writer{wake: make(chan struct{}, 1)},
 		events: &queue{out: make(chan provider.Event), wake: make(chan struct{}, 1)}, watch: time.NewTimer(time.Hour),
+		alive: time.NewTimer(time.Hour), rules: newRules(nil), cmd: &exec.Cmd{},
 	}
 	q.watch.Stop()
+	q.alive.Stop()
 	return q
 }
 
@@ -122,6 +125,7 @@ func FuzzLine(f *testing.F) {
 	f.Fuzz(func(t *testing.T, line []byte) {
 		q := detached(p)
 		q.line(line)
+		q.work.Wait()
 		if q.err != nil {
 			t.Fatalf("a line of a conversation that was not resumed, without servers, ended it: %v", q.err)
 		}

@@ -34,8 +34,9 @@ func (p *Provider) start(ctx context.Context, in provider.QueryInput, setup init
 	q := &query{
 		p: p, log: p.opt.Log, setup: setup, resumed: in.Continuation, mark: hex.EncodeToString(mark[:]),
 		changed: make(chan struct{}), exited: make(chan struct{}), gone: make(chan struct{}),
-		inputs: map[string]provider.Input{}, tools: map[string]string{}, answers: map[string]chan error{}, stderr: tail{max: stderrTail},
+		rules: newRules(in.MCP), inputs: map[string]prompt{}, tools: map[string]string{}, answers: map[string]chan error{}, stderr: tail{max: stderrTail},
 	}
+	first := q.prepare(in.Input)
 	var files [3][2]*os.File // the CLI's end and ours, for its three streams
 	closeAll := func() {
 		for _, f := range files {
@@ -56,7 +57,7 @@ func (p *Provider) start(ctx context.Context, in provider.QueryInput, setup init
 			files[i] = [2]*os.File{r, w}
 		}
 	}
-	q.cmd = exec.Command(p.opt.Program, p.arguments(in)...)
+	q.cmd = exec.Command(p.opt.Program, p.arguments(in, q.rules)...)
 	q.cmd.Dir, q.cmd.Env = in.Cwd, p.environment(q.mark)
 	q.cmd.Stdin, q.cmd.Stdout, q.cmd.Stderr = files[0][0], files[1][0], files[2][0]
 	q.cmd.SysProcAttr = &syscall.SysProcAttr{Setsid: true} // a terminal's Ctrl-C is for its owner, not for the CLI
@@ -70,7 +71,7 @@ func (p *Provider) start(ctx context.Context, in provider.QueryInput, setup init
 	q.log = q.log.With(obs.KeyPID, q.cmd.Process.Pid)
 	q.events = newQueue()
 	q.stdin = newWriter(files[0][1])
-	q.started(in.Input)
+	q.started(first)
 
 	readers := make(chan struct{}, 2)
 	go func() { q.read(files[1][1]); readers <- struct{}{} }()
@@ -87,6 +88,7 @@ func (p *Provider) start(ctx context.Context, in provider.QueryInput, setup init
 		}
 		<-readers
 		<-readers
+		q.work.Wait()
 		_, _ = files[1][1].Close(), files[2][1].Close()
 		q.stdin.stop()
 		stop()

@@ -19,6 +19,7 @@ type query struct {
 	p       *Provider
 	log     *slog.Logger
 	setup   initializeRequest
+	rules   rules
 	resumed string // the continuation it was started with
 	mark    string
 	cmd     *exec.Cmd
@@ -29,25 +30,31 @@ type query struct {
 	gone    chan struct{} // and everything it started, and its output is read
 
 	aborting sync.Once
+	work     sync.WaitGroup // answers that take their time
 
 	mu          sync.Mutex
-	changed     chan struct{} // closed and replaced when running, began or ready change
-	ready       bool          // the first request is answered
-	held        []provider.Input
-	inputs      map[string]provider.Input // by uuid: what the CLI has not taken yet
-	running     bool                      // a turn runs or waits to
-	began       bool                      // the CLI has announced the running turn
-	interrupted bool                      // the running turn was interrupted by us
-	silent      bool                      // ... because nothing was heard of it
-	ended       bool                      // End
+	changed     chan struct{}     // closed and replaced when running, began or ready change
+	ready       bool              // the first request is answered
+	held        []prompt          // what may not be written yet
+	inputs      map[string]prompt // by uuid: what the CLI has not taken yet
+	commanding  bool              // a command was written and has no result yet
+	running     bool              // a turn runs or waits to
+	began       bool              // the CLI has announced the running turn
+	interrupted bool              // the running turn was interrupted by us
+	silent      bool              // ... because nothing was heard of it
+	ended       bool              // End
 	aborted     bool
 	err         *provider.QueryError
 	tools       map[string]string // use id → name, in flight
 	answers     map[string]chan error
 	requests    int
 	known       []processID
-	watch       *time.Timer // silence, or the answer to the first request
+	watch       *time.Timer // silence, the answer to the first request, idleness, or the exit after the end
+	due         time.Time   // when the watch was last meant to run out
+	alive       *time.Timer // while a tool runs or the conversation is compacted
 	command     bool        // the running turn was opened by a slash command
+	compacts    bool        // the conversation is being summarised
+	background  int         // tasks that outlive their turn
 
 	turn turn
 }
@@ -55,19 +62,28 @@ type query struct {
 // turn is what the reader knows of the running turn.
 type turn struct {
 	continuation string
-	spoke        bool // the model said something
-	synthetic    bool // the CLI said something in its place
+	model        string   // that answered last
+	spoke        bool     // the model said something
+	synthetic    bool     // the CLI said something in its place
+	output       []string // of a command
+	compacted    bool
+	compactError string
 	limit        *provider.Event
 	cost         float64 // of the process, up to the last result
+	turns        int     // that have ended
+	over         bool    // the query fails: nothing of the CLI counts any more
 	lastDelta    time.Time
 }
 
 // started sends the first request and holds the first prompt until it is answered.
-func (q *query) started(first provider.Input) {
+func (q *query) started(first prompt) {
 	q.mu.Lock()
 	defer q.mu.Unlock()
-	q.held, q.running = []provider.Input{first}, true
+	q.held, q.running = []prompt{first}, true
+	q.due = time.Now().Add(q.p.opt.InitWait)
 	q.watch = time.AfterFunc(q.p.opt.InitWait, q.silence)
+	q.alive = time.AfterFunc(q.p.opt.KeepAlive, q.keepAlive)
+	q.alive.Stop()
 	answer := q.controlLocked(q.setup)
 	go func() {
 		select {
@@ -85,13 +101,19 @@ func (q *query) initialized(err error) {
 	}
 	q.mu.Lock()
 	defer q.mu.Unlock()
-	q.ready = true
+	q.ready, q.running = true, false
+	q.flush()
 	q.notify()
-	for _, in := range q.held {
-		q.write(in)
+}
+
+// flush writes the prompts that may be written now, and closes the input behind the last; mu is held. The CLI runs a command only
+// if it opens a turn, so a command waits for the running turn, and what stands behind it for its result.
+func (q *query) flush() {
+	for len(q.held) > 0 && !q.commanding && (q.held[0].command == "" || !q.running) {
+		q.write(q.held[0])
+		q.held = q.held[1:]
 	}
-	q.held = nil
-	if q.ended {
+	if q.ended && len(q.held) == 0 {
 		q.stdin.finish()
 	}
 }
@@ -103,15 +125,19 @@ func (q *query) notify() {
 }
 
 // write sends a prompt; mu is held.
-func (q *query) write(in provider.Input) {
+func (q *query) write(p prompt) {
 	id := newUUID()
-	q.inputs[id] = in
+	_ = q.stdin.send(userLine{Type: "user", Message: userMessage{Role: "user", Content: p.content()}, UUID: id}) // strings always encode
+	q.commanding = p.command != ""
+	p.media = nil
+	q.inputs[id] = p
 	q.running = true
-	_ = q.stdin.send(userLine{Type: "user", Message: userMessage{Role: "user", Content: in.Text}, UUID: id}) // strings always encode
 	q.armLocked()
 }
 
+// Push reads the attachments before it returns.
 func (q *query) Push(_ context.Context, in provider.Input) error {
+	p := q.prepare(in)
 	q.mu.Lock()
 	defer q.mu.Unlock()
 	select {
@@ -122,11 +148,10 @@ func (q *query) Push(_ context.Context, in provider.Input) error {
 	if q.ended || q.aborted || q.err != nil {
 		return provider.ErrEnded
 	}
-	if !q.ready {
-		q.held = append(q.held, in)
-		return nil
+	q.held = append(q.held, p)
+	if q.ready {
+		q.flush()
 	}
-	q.write(in)
 	return nil
 }
 
@@ -176,7 +201,7 @@ func (q *query) End() {
 	}
 	q.ended = true
 	if q.ready {
-		q.stdin.finish()
+		q.flush()
 	}
 	q.armLocked()
 }
@@ -237,11 +262,28 @@ func (q *query) armLocked() {
 	case !q.ready:
 		// the limit of the first answer goes on
 	case q.running && len(q.tools) == 0:
-		q.watch.Reset(q.p.opt.Silence)
+		q.arm(q.p.opt.Silence)
 	case !q.running && q.ended:
-		q.watch.Reset(q.p.opt.EndWait)
+		q.arm(q.p.opt.EndWait)
+	case !q.running && q.p.opt.IdleClose > 0 && q.background == 0:
+		q.arm(q.p.opt.IdleClose)
 	default:
 		q.watch.Stop()
+	}
+}
+
+func (q *query) arm(d time.Duration) {
+	q.due = time.Now().Add(d)
+	q.watch.Reset(d)
+}
+
+// keepAlive tells that work goes on of which the CLI may say nothing for long: the process is there.
+func (q *query) keepAlive() {
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	if !q.aborted && q.err == nil && (len(q.tools) > 0 || q.compacts) {
+		q.alive.Reset(q.p.opt.KeepAlive)
+		q.events.put(provider.Event{Kind: provider.Activity})
 	}
 }
 
@@ -249,7 +291,18 @@ func (q *query) armLocked() {
 func (q *query) silence() {
 	q.mu.Lock()
 	ready, running, twice := q.ready, q.running, q.silent
-	done := q.aborted || q.err != nil || ready && running && len(q.tools) > 0
+	// it may have been put off while it ran out
+	done := q.aborted || q.err != nil || ready && running && len(q.tools) > 0 || time.Now().Before(q.due)
+	if !done && ready && !running && !q.ended {
+		if q.p.opt.IdleClose <= 0 || q.background > 0 {
+			q.mu.Unlock()
+			return
+		}
+		q.log.Info("claude: the idle CLI is closed")
+		q.ended, done = true, true
+		q.flush()
+		q.armLocked()
+	}
 	if !done && ready && running && !twice {
 		q.silent = true
 	}
@@ -283,7 +336,7 @@ func (q *query) fail(err *provider.QueryError) {
 	q.watch.Stop()
 	q.mu.Unlock()
 	if first {
-		go q.terminate(false)
+		go q.terminate(true)
 	}
 }
 
@@ -293,7 +346,8 @@ func (q *query) finished(exit error) {
 	q.mu.Lock()
 	defer q.mu.Unlock()
 	q.watch.Stop()
-	done := q.aborted || q.ended && (!q.running || exit == nil)
+	q.alive.Stop()
+	done := q.aborted || q.ended && len(q.held) == 0 && (!q.running || exit == nil)
 	if !done && q.err == nil {
 		q.err = q.exitError(exit)
 	}

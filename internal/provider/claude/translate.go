@@ -9,6 +9,7 @@ import (
 	"strings"
 	"time"
 
+	"nanoclaw/internal/config/container"
 	"nanoclaw/internal/obs"
 	"nanoclaw/internal/provider"
 )
@@ -63,6 +64,9 @@ func (q *query) line(line []byte) {
 		q.log.Warn("claude: a line that is no object", obs.Error(err), obs.KeyCount, len(line))
 		return
 	}
+	if q.turn.over && head.Type != "result" && head.Type != "control_response" {
+		return
+	}
 	var err error
 	switch head.Type {
 	case "system":
@@ -109,19 +113,40 @@ func (q *query) system(subtype string, line []byte) error {
 		})
 	case "compact_boundary":
 		q.log.Info("claude: the conversation was compacted")
+		q.turn.compacted = true
 		q.events.put(provider.Event{Kind: provider.Compacted})
 	case "task_notification":
 		return decode(line, func(t taskLine) { q.progress(t.Summary) })
-	case "status":
-		return decode(line, func(s struct {
-			Status string `json:"status"`
-		}) {
-			if s.Status == "compacting" {
-				q.progress("compacting the conversation")
-			}
+	case "background_tasks_changed":
+		return decode(line, func(t tasksLine) {
+			q.mu.Lock()
+			defer q.mu.Unlock()
+			q.background = len(t.Tasks)
+			q.armLocked()
 		})
+	case "model_fallback":
+		return decode(line, func(f fallbackLine) {
+			q.log.Warn("claude: another model answers", "model", f.Fallback, "instead", f.Original, obs.KeyReason, f.Trigger)
+			q.progress(fmt.Sprintf("%s answers instead of %s (%s)", f.Fallback, f.Original, f.Trigger))
+		})
+	case "status":
+		return decode(line, q.status)
 	}
 	return nil
+}
+
+func (q *query) status(s statusLine) {
+	q.mu.Lock()
+	if q.compacts = s.Status == "compacting"; q.compacts {
+		q.alive.Reset(q.p.opt.KeepAlive)
+	}
+	q.mu.Unlock()
+	if s.Status == "compacting" {
+		q.progress("compacting the conversation")
+	}
+	if s.CompactError != "" {
+		q.turn.compactError = s.CompactError
+	}
 }
 
 func (q *query) progress(text string) {
@@ -144,17 +169,24 @@ func (q *query) turnBegins(s systemLine) {
 		q.turn.continuation = s.SessionID
 		q.events.put(provider.Event{Kind: provider.Init, Continuation: s.SessionID})
 	}
+	ours := "missing"
 	for _, m := range s.MCPServers {
-		switch {
-		case m.Status == "connected":
-		case m.Status == "failed" && q.setup.required(m.Name):
-			q.fail(&provider.QueryError{
-				Op: "reach the tool server " + m.Name, Class: provider.ClassOther, Retryable: true,
-				Err: fmt.Errorf("the CLI reports it as %s, and without its tools no turn may run", m.Status),
-			})
-		default:
+		if m.Name == container.ReservedMCPServer {
+			ours = m.Status
+		}
+		if m.Status != "connected" {
 			q.log.Warn("claude: a tool server is not there", "server", m.Name, "status", m.Status)
 		}
+	}
+	// without our own tools no turn may run (spec/bugs.md MCP-2); the CLI has waited for them
+	if _, wanted := q.setup.MCPServers[container.ReservedMCPServer]; wanted && ours != "connected" {
+		err := &provider.QueryError{
+			Op: "reach the tool server " + container.ReservedMCPServer, Class: provider.ClassOther, Retryable: true,
+			Err: fmt.Errorf("the CLI reports it as %s, and without its tools no turn may run", ours),
+		}
+		q.events.put(provider.Event{Kind: provider.Result, IsError: true, Class: err.Class, Retryable: true, Message: err.Error(), Notice: noTools, Usage: &provider.Usage{}})
+		q.turn.over = true
+		q.fail(err)
 	}
 }
 
@@ -165,13 +197,20 @@ func (q *query) assistant(a assistantLine) {
 	}
 	if a.Message.Model == syntheticModel {
 		q.turn.synthetic = true
-		if q.mu.Lock(); !q.command {
-			q.mu.Unlock()
-			return
+		q.mu.Lock()
+		command := q.command
+		q.mu.Unlock()
+		for _, b := range a.Message.Content {
+			if command && b.Text != "" { // it is given with the result
+				q.turn.output = append(q.turn.output, b.Text)
+			}
 		}
-		q.mu.Unlock() // the answer of a slash command is given in the model's place
-	} else {
-		q.turn.spoke = true
+		return
+	}
+	q.turn.spoke = true
+	if a.Message.Model != q.turn.model && a.Message.Model != "" {
+		q.log.Info("claude: the model that answers", "model", a.Message.Model)
+		q.turn.model = a.Message.Model
 	}
 	for _, b := range a.Message.Content {
 		if b.Type == "text" && b.Text != "" {
@@ -203,7 +242,7 @@ func (q *query) lifecycle(l lifecycleLine) {
 	in, ours := q.inputs[l.CommandUUID]
 	delete(q.inputs, l.CommandUUID)
 	if ours && !q.turn.spoke && !q.turn.synthetic {
-		q.command = strings.HasPrefix(in.Text, "/")
+		q.command = in.command != ""
 	}
 	q.mu.Unlock()
 	if ours {
@@ -266,8 +305,15 @@ func (q *query) answer(a answerLine) {
 // result ends a turn.
 func (q *query) result(r resultLine) {
 	q.endTools()
+	if q.turn.over {
+		q.mu.Lock()
+		q.running = false
+		q.notify()
+		q.mu.Unlock()
+		return
+	}
 	t := q.turn
-	q.turn.spoke, q.turn.synthetic, q.turn.limit, q.turn.cost = false, false, nil, r.TotalCostUSD
+	q.turn = turn{continuation: t.continuation, model: t.model, lastDelta: t.lastDelta, turns: t.turns + 1, cost: r.TotalCostUSD}
 	q.mu.Lock()
 	interrupted, silent, command := q.interrupted, q.silent, q.command
 	q.mu.Unlock()
@@ -285,12 +331,23 @@ func (q *query) result(r resultLine) {
 		e.Message = strings.Join(r.Errors, "; ")
 	case r.IsError:
 		q.failed(&e, r, t)
+	case command && t.compactError != "":
+		q.failed(&e, resultLine{Result: t.compactError}, t)
+	case command:
+		e.Text = r.Result
+		if e.Text == "" {
+			e.Text = strings.Join(t.output, "\n")
+		}
+		if e.Text == "" && t.compacted {
+			e.Text = "The conversation so far was summarised."
+		}
 	case t.synthetic && !t.spoke && !command:
 		// the CLI answered without asking the model (spec/bugs.md FMT-1)
 		e.IsError, e.Class, e.Retryable, e.Message, e.Text = true, provider.ClassOther, true, "the CLI did not ask the model: "+q.redact(r.Result), ""
 	}
 	if e.Class == provider.ClassInvalidSession {
-		q.fail(&provider.QueryError{Op: "resume the conversation", Class: e.Class, Retryable: true, Err: errors.New(e.Message)})
+		q.turn.over = true
+		q.fail(&provider.QueryError{Op: "go on with the conversation", Class: e.Class, Retryable: true, Err: errors.New(e.Message)})
 		return // nothing ran: the end of the query says it
 	}
 	q.events.put(e)
@@ -298,7 +355,10 @@ func (q *query) result(r resultLine) {
 	q.mu.Lock()
 	defer q.mu.Unlock()
 	// an input that is not taken yet opens the next turn
-	q.running, q.began, q.interrupted, q.silent, q.command = len(q.inputs) > 0, false, false, false, false
+	q.running, q.began, q.interrupted, q.silent, q.compacts = len(q.inputs) > 0, false, false, false, false
+	q.commanding = q.commanding && !command
+	q.command = false
+	q.flush()
 	q.notify()
 	q.armLocked()
 }

@@ -4,8 +4,8 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
-	"regexp"
 
+	"nanoclaw/internal/config/container"
 	"nanoclaw/internal/provider"
 )
 
@@ -20,8 +20,33 @@ type userLine struct {
 }
 
 type userMessage struct {
-	Role    string `json:"role"`
-	Content string `json:"content"`
+	Role    string  `json:"role"`
+	Content content `json:"content"`
+}
+
+// content is a text, or a list of blocks that begins with it.
+type content struct {
+	text  string
+	media []block
+}
+
+type block struct {
+	Type   string  `json:"type"` // text, image or document
+	Text   string  `json:"text,omitempty"`
+	Source *source `json:"source,omitempty"`
+}
+
+type source struct {
+	Type      string `json:"type"` // base64
+	MediaType string `json:"media_type"`
+	Data      string `json:"data"`
+}
+
+func (c content) MarshalJSON() ([]byte, error) {
+	if len(c.media) == 0 {
+		return json.Marshal(c.text)
+	}
+	return json.Marshal(append([]block{{Type: "text", Text: c.text}}, c.media...))
 }
 
 type controlRequest struct {
@@ -44,6 +69,7 @@ type initializeRequest struct {
 
 type hookMatcher struct {
 	HookCallbackIDs []string `json:"hookCallbackIds"`
+	Timeout         int      `json:"timeout,omitempty"` // seconds
 }
 
 type mcpServer struct {
@@ -73,21 +99,22 @@ const (
 	hookPre     = "PreToolUse"
 	hookPost    = "PostToolUse"
 	hookFailure = "PostToolUseFailure"
+	hookBatch   = "PostToolBatch"
+	hookCompact = "PreCompact"
 )
-
-var serverName = regexp.MustCompile(`[^A-Za-z0-9_-]`)
 
 // initialize makes the first request. Servers travel in it because they may carry secrets.
 func initialize(in provider.QueryInput) (initializeRequest, error) {
 	req := initializeRequest{
 		Subtype: "initialize", Hooks: map[string][]hookMatcher{}, MCPServers: map[string]mcpServer{}, AppendSystemPrompt: in.Instructions,
 	}
-	for _, h := range []string{hookPre, hookPost, hookFailure} {
+	for _, h := range []string{hookPre, hookPost, hookFailure, hookBatch, hookCompact} {
 		req.Hooks[h] = []hookMatcher{{HookCallbackIDs: []string{h}}}
 	}
+	req.Hooks[hookCompact][0].Timeout = compactTimeout
 	for _, s := range in.MCP {
 		// the CLI makes the names of tools from the cleaned name; two servers must not share it
-		name := serverName.ReplaceAllString(s.Name, "_")
+		name := container.CleanServerName(s.Name)
 		if _, twice := req.MCPServers[name]; twice || name == "" {
 			return req, fmt.Errorf("tool server %q: its name as the model sees it (%q) is empty or taken", s.Name, name)
 		}
@@ -95,6 +122,9 @@ func initialize(in provider.QueryInput) (initializeRequest, error) {
 			return req, fmt.Errorf("tool server %q: needs either a URL or a command", s.Name)
 		}
 		entry := mcpServer{Type: "stdio", Command: s.Command, Args: s.Args, Env: s.Env, AlwaysLoad: s.AlwaysLoad}
+		if s.Command != "" && s.Cwd != "" { // the CLI knows no folder of a server
+			entry.Command, entry.Args = "/bin/sh", append([]string{"-c", `cd -- "$1" && shift && exec "$@"`, "sh", s.Cwd, s.Command}, s.Args...)
+		}
 		if s.URL != "" {
 			entry = mcpServer{Type: "http", URL: s.URL, Headers: s.Headers, AlwaysLoad: s.AlwaysLoad}
 		}
@@ -102,9 +132,6 @@ func initialize(in provider.QueryInput) (initializeRequest, error) {
 	}
 	return req, nil
 }
-
-// required are the servers without which no turn may run: those whose tools are loaded at once.
-func (r initializeRequest) required(name string) bool { return r.MCPServers[name].AlwaysLoad }
 
 // The lines that we read. Only the fields that are used; every value that other lines could give another type stays raw.
 
@@ -131,6 +158,23 @@ type retryLine struct {
 
 type taskLine struct {
 	Summary string `json:"summary"`
+}
+
+type tasksLine struct {
+	Tasks []struct {
+		ID string `json:"task_id"`
+	} `json:"tasks"`
+}
+
+type statusLine struct {
+	Status       string `json:"status"` // requesting, compacting, or null
+	CompactError string `json:"compact_error"`
+}
+
+type fallbackLine struct {
+	Trigger  string `json:"trigger"`
+	Original string `json:"original_model"`
+	Fallback string `json:"fallback_model"`
 }
 
 type assistantLine struct {
@@ -195,6 +239,11 @@ type requestLine struct {
 			ToolName  string          `json:"tool_name"`
 			ToolUseID string          `json:"tool_use_id"`
 			ToolInput json.RawMessage `json:"tool_input"`
+			ToolCalls []struct {
+				ToolName string `json:"tool_name"`
+			} `json:"tool_calls"` // of a batch
+			SessionID string `json:"session_id"`
+			Trigger   string `json:"trigger"` // of a compaction: manual or auto
 		} `json:"input"`
 	} `json:"request"`
 }

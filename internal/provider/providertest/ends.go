@@ -153,12 +153,16 @@ func afterError(s *session) {
 	}
 }
 
-// A tool that blocks for seconds is waited for.
+// A tool that blocks for long is waited for.
 func blocking(s *session) {
+	block := s.sub.Block
+	if block == 0 {
+		block = 3 * time.Second
+	}
 	r := s.start("", "", "wait", Step{Tool: "block", Args: `{}`}, Step{Text: "Awake."})
 	r.until(provider.ToolStart)
 	s.signal(s.tools.Blocked)
-	timer := time.AfterFunc(3*time.Second, s.tools.Release)
+	timer := time.AfterFunc(block, s.tools.Release)
 	defer timer.Stop()
 	events, result := r.until(provider.Result)
 	if result.Text != "Awake." || len(of(provider.ToolEnd, events)) != 1 {

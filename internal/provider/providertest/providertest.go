@@ -1,6 +1,22 @@
 // Package providertest is the conformance suite of provider.Provider: an implementation is supported when it passes.
 //
-// The suite says what the model does as a list of steps; the subject turns them into a prompt that makes its model do so.
+// The suite says what the model does as a list of steps; the subject turns them into a prompt that makes its model do so, or puts
+// them into a script beside it. With internal/testkit/modelserver that is a few lines:
+//
+//	func TestConformance(t *testing.T) {
+//		providertest.Run(t, func(t *testing.T) *providertest.Subject {
+//			api := …                                  // one scripted model for each test
+//			return &providertest.Subject{
+//				Cwd:    t.TempDir(),
+//				New:    func(t *testing.T, tools *providertest.Tools) provider.Provider { … },
+//				Prompt: func(t *testing.T, text string, steps ...providertest.Step) string { … },
+//				…                                      // what else can be seen; each nil or zero field skips its tests
+//			}
+//		})
+//	}
+//
+// Tests of an ability are skipped when Caps, or a field of Subject, says that it is not there. A provider in the runner's
+// process calls Tools.Call; others reach the tools at Tools.Server, which every QueryInput of the suite names.
 package providertest
 
 import (
@@ -19,6 +35,7 @@ type Step struct {
 	Shell  string // a shell command, with Subject.Shell
 	Take   bool   // a pushed input is taken after this step
 	Status int    // the model's API answers with this HTTP status, with Subject.Statuses
+	Silent bool   // the model's API accepts the request and says nothing any more, with Subject.Watchdog
 }
 
 // Subject is an implementation under test, with one home, one agent folder and one model.
@@ -37,6 +54,20 @@ type Subject struct {
 	Stale    string // a continuation of the right form that does not exist
 	Statuses bool   // the model has an API with HTTP statuses
 	Shell    bool   // the model can run shell commands
+
+	// Block is how long a tool blocks in the test that it is waited for; default 3 s.
+	Block time.Duration
+	// Quiet is the longest time without Activity while a tool runs, as New makes the provider; zero: not tested. Users get 30 s or
+	// less, a subject makes it short.
+	Quiet time.Duration
+	// Watchdog is New for a provider that takes a model for dead after that much silence (about a second); nil: not tested.
+	Watchdog func(t *testing.T, tools *Tools, silence time.Duration) provider.Provider
+	// Spontaneous makes a prompt after which the model says first and ends its turn, and later says second in a turn that
+	// nobody asked for; nil: there are none.
+	Spontaneous func(t *testing.T, text, first, second string) string
+	// Shown are the media types of the attachments in the newest message of a person, as the model got it; nil if that cannot
+	// be seen.
+	Shown func() []string
 }
 
 // Limit is how long one test may take on a slow machine.
@@ -67,6 +98,15 @@ func Run(t *testing.T, subject func(t *testing.T) *Subject) {
 		{"end finishes what is queued", endQueued},
 		{"nothing is taken after the end", afterEnd},
 		{"slow reader", slowReader},
+		{"commands", commands},
+		{"a command waits for the running turn", commandWaits},
+		{"a text that looks like a command", noCommand},
+		{"attachments", attachments},
+		{"attachments that cannot be shown", badAttachments},
+		{"activity while a tool runs", activity},
+		{"watchdog", watchdog},
+		{"a tool is no silence", toolIsNoSilence},
+		{"a turn nobody asked for", spontaneous},
 	}
 	for _, test := range tests {
 		t.Run(test.name, func(t *testing.T) {

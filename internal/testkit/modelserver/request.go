@@ -30,6 +30,14 @@ type Message struct {
 	Text    string // all text blocks, joined by newlines
 	Results []ToolResult
 	Calls   []string // names of the tools an assistant turn calls
+	Media   []Media  // pictures and documents, in order
+}
+
+// Media is a picture or document of a message.
+type Media struct {
+	Kind string // image or document
+	Type string // its media type
+	Size int    // bytes as sent, so in base64
 }
 
 // ToolResult is what a tool gave.
@@ -74,6 +82,19 @@ type block struct {
 	Name    string          `json:"name"`
 	Content json.RawMessage `json:"content"`
 	IsError bool            `json:"is_error"`
+	Source  json.RawMessage `json:"source"`
+}
+
+// media is the source of a picture or document.
+func (b block) media() Media {
+	var source struct {
+		MediaType string `json:"media_type"`
+		Data      string `json:"data"`
+	}
+	if json.Unmarshal(b.Source, &source) != nil {
+		return Media{Kind: b.Type}
+	}
+	return Media{Kind: b.Type, Type: source.MediaType, Size: len(source.Data)}
 }
 
 const maxBody = 64 << 20
@@ -114,6 +135,8 @@ func readRequest(r *http.Request) (Request, error) {
 				msg.Results = append(msg.Results, ToolResult{Text: plain(b.Content), IsError: b.IsError})
 			case "tool_use":
 				msg.Calls = append(msg.Calls, b.Name)
+			case "image", "document":
+				msg.Media = append(msg.Media, b.media())
 			}
 		}
 		out.Messages = append(out.Messages, msg)
