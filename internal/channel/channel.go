@@ -43,6 +43,10 @@ type (
 type Host interface {
 	// Inbound returns after durable storage. An error means not stored: do not acknowledge, try again.
 	Inbound(ctx context.Context, m Inbound) (Verdict, error)
+	// Answer is a pressed option of a question. It returns after durable storage; an error means not stored: try again. The
+	// host checks who may answer and whether it is the first answer; a Dropped verdict has the reason to show to whoever
+	// pressed, and changes nothing. What the chat shows of an answer comes as OpAnswered.
+	Answer(ctx context.Context, a Answer) (Verdict, error)
 	// Store is durable and private to the adapter instance.
 	Store() KV
 	Log() *slog.Logger // redacts this instance's secrets
@@ -79,8 +83,11 @@ type Info struct {
 
 // Caps are facts about the adapter, never policy.
 type Caps struct {
-	Threads, Edit, Delete, React, Buttons, Files bool
-	Idempotent                                   bool // Deliver with a key seen before has no second effect
+	Threads, Edit, Delete, React bool
+	Buttons                      bool // takes OpQuestion and OpAnswered; else questions come as numbered text
+	Cards                        bool // takes OpCard; else cards come as text
+	Files                        bool // takes Op.Files; else the text says which file there was
+	Idempotent                   bool // Deliver with a key seen before has no second effect
 }
 
 // Address of a conversation. PlatformID is `<type>:<rest>`, made and read only by its adapter.
@@ -138,6 +145,8 @@ const (
 	Stored    VerdictKind = "stored"
 	Duplicate VerdictKind = "duplicate"
 	Dropped   VerdictKind = "dropped"
+	// Consumed: the message was an answer to a question. It goes to no agent as a message, and its end is not told.
+	Consumed VerdictKind = "consumed"
 )
 
 // Verdict on an event.
@@ -151,29 +160,69 @@ type OpKind string
 
 // Operations.
 const (
-	OpText  OpKind = "text"
-	OpEdit  OpKind = "edit"
-	OpReact OpKind = "react"
+	OpText     OpKind = "text"
+	OpEdit     OpKind = "edit"
+	OpReact    OpKind = "react"
+	OpQuestion OpKind = "question"
+	// OpAnswered: the question that Target shows is closed. Chosen is the option that was taken; nil: nobody answers any more.
+	OpAnswered OpKind = "answered"
+	OpCard     OpKind = "card"
 )
 
 // Op is one outbound operation.
 type Op struct {
-	Kind    OpKind
-	Text    string // Markdown
-	Target  string // edit, react: platform message id
-	Emoji   string
-	Files   []File
-	ReplyTo string // platform message id this answers, if known
-	Notice  bool   // written by the host or the runner, not by the model
+	Kind   OpKind
+	Text   string // Markdown
+	Target string // edit, react, answered: platform message id
+	Emoji  string
+	Files  []File // of a text, which may then be empty
+	// Question of OpQuestion and OpAnswered, Card of OpCard.
+	Question *Question
+	Chosen   *Option
+	Card     *Card
+	ReplyTo  string // platform message id this answers, if known
+	Notice   bool   // written by the host or the runner, not by the model
 	// Marked says that an earlier try of the same operation may have arrived (P3): shown only where it helps people.
 	Marked bool
 }
 
-// File to send. Open may be called again at a retry.
+// File to send. Name is one plain file name of at most 255 bytes, no more is known of it. Open may be called several times
+// while Deliver runs, and not after; a reader gives at most Size bytes, or fewer if the file was cut meanwhile.
 type File struct {
 	Name string
 	Size int64
 	Open func() (io.ReadCloser, error)
+}
+
+// Question that an agent asks; nothing in it is trusted. ID is the host's own, at most 40 characters.
+type Question struct {
+	ID, Title, Text string
+	Options         []Option // 1 to MaxOptions with different values
+}
+
+// MaxOptions of a question.
+const MaxOptions = 10
+
+// Option of a question. Selected is what to show in place of Label once it was taken.
+type Option struct{ Label, Selected, Value string }
+
+// Card is a text with a heading and links; nothing in it is trusted but that the links lead to http or https.
+type Card struct {
+	Title, Body string
+	Paragraphs  []string
+	Links       []Link
+	Fallback    string // what the agent wants to be read where no cards are shown; may be empty
+}
+
+// Link of a card.
+type Link struct{ Label, URL, Style string }
+
+// Answer is a pressed option.
+type Answer struct {
+	QuestionID string
+	Value      string // of the option
+	Address    Address
+	Sender     Sender
 }
 
 // Receipt of a delivered operation.

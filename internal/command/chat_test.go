@@ -163,7 +163,7 @@ func TestEarlierRepliesStayForTheNextAttach(t *testing.T) {
 
 // answeredAlone answers a message while no client can be attached.
 func (w *world) answeredAlone(m channel.Inbound) {
-	a := cli.New("ann", "")
+	a := cli.New("ann", "", w.TempDir())
 	ctx, cancel := context.WithCancel(context.Background())
 	ended := make(chan error, 1)
 	go func() { ended <- a.Run(ctx, w.store) }()

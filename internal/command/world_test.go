@@ -8,6 +8,7 @@ import (
 	"io"
 	"log/slog"
 	"os"
+	"path/filepath"
 	"runtime"
 	"strings"
 	"sync"
@@ -118,7 +119,7 @@ func (w *world) start() {
 	}
 	ctx, cancel := context.WithCancel(context.Background())
 	todo := make(chan channel.Inbound, 100)
-	a := cli.New("ann", "Ann")
+	a := cli.New("ann", "Ann", filepath.Join(w.home, "files"))
 	var parts sync.WaitGroup
 	parts.Go(func() { _ = a.Run(ctx, agentHost{w.store, todo}) })
 	for a.Status().State != channel.Connected {

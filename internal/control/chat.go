@@ -56,12 +56,13 @@ type History struct {
 // EventKind says what an Event is.
 type EventKind string
 
-// Kinds of events. Message, edit, reaction and settled are entries of the durable log and have a Seq; the others are live.
+// Kinds of events. Message, edit, reaction, answer and settled are entries of the durable log and have a Seq; the others are live.
 const (
 	EventHello    EventKind = "hello"    // first of every stream
-	EventMessage  EventKind = "message"  // Author, ID, Text
+	EventMessage  EventKind = "message"  // Author, ID, Text; Files, or Question or Card, whose Text is what to show without them
 	EventEdit     EventKind = "edit"     // Target has a new Text
 	EventReaction EventKind = "reaction" // Emoji on Target
+	EventAnswer   EventKind = "answer"   // the question Target is closed: Text is the label of the answer with Value; without both nobody answered
 	EventSettled  EventKind = "settled"  // Target, a message of the person, ended in State
 	EventWorking  EventKind = "working"  // Work
 	EventLost     EventKind = "lost"     // made by Follow, never on the wire: the host is away, Reason says why
@@ -95,10 +96,61 @@ type Event struct {
 	Marked  bool      `json:"marked,omitempty"` // an earlier try may have arrived: possibly a repeat
 	Target  string    `json:"target,omitempty"`
 	Emoji   string    `json:"emoji,omitempty"`
+	Value   string    `json:"value,omitempty"`
 	State   string    `json:"state,omitempty"`
 	Reason  string    `json:"reason,omitempty"`
 	Work    *Work     `json:"work,omitempty"`
 	Hello   *Hello    `json:"hello,omitempty"`
+
+	Files    []File    `json:"files,omitempty"`
+	Question *Question `json:"question,omitempty"`
+	Card     *Card     `json:"card,omitempty"`
+}
+
+// File that came with a message.
+type File struct {
+	Name string `json:"name"`
+	Size int64  `json:"size"`
+	Path string `json:"path"` // on the host's machine
+}
+
+// Question of the agent. One of the options answers it, pressed (Answer) or said as a message by its number, label or value.
+type Question struct {
+	ID      string   `json:"id"`
+	Title   string   `json:"title"`
+	Text    string   `json:"text"`
+	Options []Option `json:"options"`
+}
+
+// Option of a question.
+type Option struct {
+	Label string `json:"label"`
+	Value string `json:"value"`
+}
+
+// Card is a text with a heading and links.
+type Card struct {
+	Title      string   `json:"title,omitempty"`
+	Body       string   `json:"body,omitempty"`
+	Paragraphs []string `json:"paragraphs,omitempty"`
+	Links      []Link   `json:"links,omitempty"`
+}
+
+// Link of a card, to http or https.
+type Link struct {
+	Label string `json:"label"`
+	URL   string `json:"url"`
+}
+
+// Answer presses an option of a question.
+type Answer struct {
+	Question string `json:"question"` // id
+	Value    string `json:"value"`    // of the option
+}
+
+// Answered says that an answer is on disk, and its agent has it.
+type Answered struct {
+	Duplicate bool `json:"duplicate,omitempty"` // the same answer was there already
 }
 
 // Work is what the agent does right now.

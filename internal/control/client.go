@@ -69,6 +69,21 @@ func (c *Client) Say(ctx context.Context, conversation string, m Say) (Accepted,
 	return a, c.call(ctx, http.MethodPost, chatPath(conversation, "messages"), m, &a)
 }
 
+// Answer presses an option of a question. CodeConflict: the host did not take it; the message says why. It may be repeated.
+func (c *Client) Answer(ctx context.Context, conversation string, a Answer) (Answered, error) {
+	var out Answered
+	return out, c.call(ctx, http.MethodPost, chatPath(conversation, "answers"), a, &out)
+}
+
+// File opens a file of a message and returns its size. Fewer bytes than that are an error of the reader. The caller closes it.
+func (c *Client) File(ctx context.Context, conversation, message, name string) (io.ReadCloser, int64, error) {
+	res, err := c.send(ctx, http.MethodGet, chatPath(conversation, "files/"+url.PathEscape(message)+"/"+url.PathEscape(name)), nil)
+	if err != nil {
+		return nil, 0, err
+	}
+	return res.Body, res.ContentLength, nil
+}
+
 // Ack says that a person saw everything up to seq.
 func (c *Client) Ack(ctx context.Context, conversation string, seq int64) error {
 	return c.call(ctx, http.MethodPost, chatPath(conversation, "ack"), Ack{seq}, &Empty{})

@@ -9,6 +9,8 @@
 //	POST /v1/admin                                   AdminRequest in, Frame out
 //	POST /v1/chat/{conversation}/messages            Say in, Accepted out
 //	GET  /v1/chat/{conversation}/events?after=N      Event lines until the client leaves
+//	POST /v1/chat/{conversation}/answers             Answer in, Answered out
+//	GET  /v1/chat/{conversation}/files/{message}/{name}     the bytes of a file
 //	POST /v1/chat/{conversation}/ack                 Ack in, Empty out
 //	GET  /v1/chat/{conversation}/history?before=N&limit=M   History
 //

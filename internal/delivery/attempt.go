@@ -6,7 +6,6 @@ import (
 	"errors"
 	"fmt"
 	"math/rand/v2"
-	"strings"
 	"time"
 
 	"nanoclaw/internal/channel"
@@ -23,8 +22,14 @@ func (s *Service) deliver(ctx context.Context, row *store.Ledger) {
 		s.finish(ctx, row, store.NoRoute, "no channel named "+row.Instance+" is configured")
 		return
 	}
-	op, err := operation(row)
-	if err != nil {
+	out, err := s.outgoing(ctx, row, adapter.Info().Caps)
+	switch {
+	case errors.Is(err, errNothing):
+		s.finish(ctx, row, store.Sent, "")
+		return
+	case err != nil && ctx.Err() != nil:
+		return
+	case err != nil:
 		s.finish(ctx, row, store.Refused, err.Error())
 		return
 	}
@@ -35,15 +40,26 @@ func (s *Service) deliver(ctx context.Context, row *store.Ledger) {
 		if !s.waitUntil(ctx, row.NotBefore) {
 			return
 		}
-		if !s.attempt(ctx, adapter, row, op) {
+		if !s.attempt(ctx, adapter, row, out) {
 			return
 		}
 	}
 }
 
 // attempt makes one try. It returns false when the row must be left as it is.
-func (s *Service) attempt(ctx context.Context, adapter channel.Adapter, row *store.Ledger, op channel.Op) bool {
+func (s *Service) attempt(ctx context.Context, adapter channel.Adapter, row *store.Ledger, o outgoing) bool {
+	op := o.op
 	op.Marked = row.Marked
+	files, release, err := s.attach(ctx, row, o.files)
+	if err != nil {
+		if refusal := fileRefusal(err); refusal != "" {
+			s.finish(ctx, row, store.Refused, refusal)
+			return true
+		}
+		return s.failed(ctx, adapter, row, &channel.Outcome{Kind: channel.Transient, Err: err})
+	}
+	defer release()
+	op.Files = files
 	crashpoint.Hit("host.sending.before")
 	row.State = store.Sending
 	if err := s.opt.Store.UpdateLedger(ctx, *row); err != nil {
@@ -52,14 +68,15 @@ func (s *Service) attempt(ctx context.Context, adapter channel.Adapter, row *sto
 		return ctx.Err() == nil
 	}
 	crashpoint.Hit("host.sending")
-	out, cancel := context.WithTimeout(context.WithoutCancel(ctx), deliverTimeout)
-	receipt, err := adapter.Deliver(out, channel.Address{PlatformID: row.PlatformID, ThreadID: row.ThreadID}, op, string(row.ID))
+	sending, cancel := context.WithTimeout(context.WithoutCancel(ctx), deliverTimeout)
+	receipt, err := adapter.Deliver(sending, channel.Address{PlatformID: row.PlatformID, ThreadID: row.ThreadID}, op, string(row.ID))
 	cancel()
 	crashpoint.Hit("host.delivered")
 	if err == nil {
 		if len(receipt.IDs) > 0 {
 			row.PlatformMessageID = receipt.IDs[0]
 		}
+		s.tellUnsent(ctx, row, o.unsent)
 		s.finish(ctx, row, store.Sent, "")
 		return true
 	}
@@ -126,7 +143,8 @@ func (s *Service) retry(ctx context.Context, row *store.Ledger, at time.Time, wh
 func (s *Service) finish(ctx context.Context, row *store.Ledger, state store.LedgerState, reason string) {
 	ctx = context.WithoutCancel(ctx)
 	row.State, row.Reason = state, reason
-	if err := s.opt.Store.UpdateLedger(ctx, *row); err != nil {
+	err := s.opt.Store.UpdateLedger(ctx, *row)
+	if err != nil {
 		s.log.Error("could not note the end of a delivery", obs.KeyLedger, string(row.ID), obs.Error(err))
 	}
 	crashpoint.Hit("host.sent")
@@ -136,6 +154,9 @@ func (s *Service) finish(ctx context.Context, row *store.Ledger, state store.Led
 	if state != store.Sent {
 		s.report(ctx, row)
 	}
+	if err == nil {
+		s.dropFiles(ctx, row)
+	}
 }
 
 // report tells the agent that its words were not delivered, and the owner when that was the host's own word or the agent
@@ -143,7 +164,7 @@ func (s *Service) finish(ctx context.Context, row *store.Ledger, state store.Led
 func (s *Service) report(ctx context.Context, row *store.Ledger) {
 	s.log.Warn("not delivered", obs.KeyLedger, string(row.ID), obs.KeySession, string(row.SessionID), obs.KeyDestination, row.PlatformID,
 		"state", string(row.State), obs.KeyReason, row.Reason)
-	if row.Kind == "notice" {
+	if row.Kind == kindNotice {
 		return
 	}
 	err := s.opt.Tell(ctx, row.SessionID, "undelivered:"+string(row.ID), failureText(row))
@@ -186,31 +207,6 @@ func (s *Service) waitUntil(ctx context.Context, at time.Time) bool {
 // jitter spreads a pause by a fifth either way.
 func jitter(d time.Duration) time.Duration {
 	return d - d/5 + rand.N(2*d/5+1)
-}
-
-// operation reads a row's content.
-func operation(row *store.Ledger) (channel.Op, error) {
-	var c mailbox.ChatOut
-	if err := json.Unmarshal(row.Content, &c); err != nil {
-		return channel.Op{}, fmt.Errorf("content is not a chat message: %w", err)
-	}
-	op := channel.Op{Kind: channel.OpText, Text: c.Text, ReplyTo: row.ReplyTo, Notice: c.Notice || row.Kind == "notice"}
-	switch c.Operation {
-	case "":
-		if strings.TrimSpace(c.Text) == "" {
-			return channel.Op{}, errors.New("there is no text in it")
-		}
-	case "edit":
-		op.Kind, op.Target = channel.OpEdit, c.MessageID
-	case "reaction":
-		op.Kind, op.Target, op.Emoji = channel.OpReact, c.MessageID, c.Emoji
-	default:
-		return channel.Op{}, fmt.Errorf("operation %q is not known", c.Operation)
-	}
-	if op.Kind != channel.OpText && op.Target == "" {
-		return channel.Op{}, errors.New("it names no message to change")
-	}
-	return op, nil
 }
 
 func notice(text string) (json.RawMessage, error) {

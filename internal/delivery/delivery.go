@@ -4,6 +4,7 @@ package delivery
 
 import (
 	"context"
+	"encoding/json"
 	"fmt"
 	"log/slog"
 	"sync"
@@ -28,6 +29,8 @@ type Options struct {
 	Owner func(ctx context.Context) (store.Destination, bool)
 	// Actions are what agents may ask of the host, by name; others are refused.
 	Actions map[string]Action
+	// Files are what agents attach to their messages; nil: there are none.
+	Files Files
 	// Put stores the rows of an action in the session's inbox, durable on return, and rings its runner's bell.
 	Put func(ctx context.Context, s store.Session, rows ...mailbox.InRow) error
 	Log *slog.Logger
@@ -70,11 +73,15 @@ type queue struct {
 type item struct {
 	row     *store.Ledger
 	refused bool // the row is final; its agent has to learn that
+	clean   bool // the row is final; its files have to go
 	message *store.Message
 }
 
 // kindSystem is the ledger's kind of rows that ask the host for something.
 const kindSystem = string(mailbox.KindSystem)
+
+// kindNotice is the ledger's kind of the host's own rows.
+const kindNotice = "notice"
 
 // New makes a Service.
 func New(opt Options) *Service {
@@ -100,11 +107,18 @@ func (s *Service) Start(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
+	left, err := s.opt.Store.LeftFiles(ctx, settlePage)
+	if err != nil {
+		return err
+	}
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.ctx = ctx
 	for i := range open {
 		s.pushLocked(open[i].Destination, item{row: &open[i]})
+	}
+	for i := range left {
+		s.pushLocked(store.Destination{PlatformID: string(left[i].SessionID)}, item{row: &left[i], clean: true})
 	}
 	for i := range unsettled {
 		s.pushLocked(origin(unsettled[i]), item{message: &unsettled[i]})
@@ -150,8 +164,11 @@ func (s *Service) serve(ctx context.Context, d store.Destination, q *queue) {
 		switch {
 		case it.row == nil:
 			s.settle(ctx, it.message)
+		case it.clean:
+			s.dropFiles(ctx, it.row)
 		case it.refused:
 			s.report(ctx, it.row)
+			s.dropFiles(ctx, it.row)
 		case it.row.Kind == kindSystem:
 			s.act(ctx, it.row)
 		default:
@@ -193,8 +210,13 @@ func (s *Service) Say(ctx context.Context, d store.Destination, key, text string
 	if err != nil {
 		return err
 	}
+	return s.sayRow(ctx, d, key, content)
+}
+
+// sayRow sends something of the host itself: idempotent by key.
+func (s *Service) sayRow(ctx context.Context, d store.Destination, key string, content json.RawMessage) error {
 	fresh, err := s.opt.Store.Ingest(ctx, store.Ingest{Rows: []store.Ledger{{
-		ID: id.Ledger(id.Derived(id.PrefixLedger, "host", key)), OutboundID: key, Destination: d, Kind: "notice", Content: content, State: store.Queued,
+		ID: id.Ledger(id.Derived(id.PrefixLedger, "host", key)), OutboundID: key, Destination: d, Kind: kindNotice, Content: content, State: store.Queued,
 	}}})
 	if err != nil {
 		return fmt.Errorf("queue notice: %w", err)

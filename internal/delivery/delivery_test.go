@@ -361,18 +361,3 @@ func TestRestartInMidSend(t *testing.T) {
 		})
 	}
 }
-
-func FuzzOperation(f *testing.F) {
-	f.Add([]byte(`{"text":"x"}`))
-	f.Add([]byte(`{"operation":"edit","messageId":"1"}`))
-	f.Add([]byte(`{"operation":7}`))
-	f.Fuzz(func(t *testing.T, content []byte) {
-		op, err := operation(&store.Ledger{Kind: "chat", Content: content})
-		if err == nil && op.Kind == channel.OpText && strings.TrimSpace(op.Text) == "" {
-			t.Errorf("%q became a message without text", content)
-		}
-		if err == nil && op.Kind != channel.OpText && op.Target == "" {
-			t.Errorf("%q became a change of no message", content)
-		}
-	})
-}

@@ -38,6 +38,13 @@ func (s *Service) TakeOver(ctx context.Context, sess store.Session, page mailbox
 			return fmt.Errorf("take over outbound rows: %w", err)
 		}
 		in.Ends = append(in.Ends, end)
+		switch {
+		case a.Exchange == "":
+		case a.Status == mailbox.AckCompleted:
+			in.Over = append(in.Over, a.Exchange)
+		default:
+			in.Broken = append(in.Broken, a.Exchange)
+		}
 	}
 	crashpoint.Hit("host.takeover.before")
 	fresh, err := s.opt.Store.Ingest(ctx, in)
@@ -52,6 +59,9 @@ func (s *Service) TakeOver(ctx context.Context, sess store.Session, page mailbox
 			s.opt.Closed(row.SessionID)
 			s.push(own(sess), item{row: row, refused: true}) // telling needs the session, which waits for this call
 		}
+	}
+	if len(in.Over)+len(in.Broken) > 0 {
+		s.tellClosed(ctx)
 	}
 	return s.Settle(ctx, rowIDs(in.Ends)...)
 }
@@ -113,7 +123,7 @@ func (s *Service) route(ctx context.Context, sess store.Session, r mailbox.OutRo
 	v := store.Ledger{
 		ID: id.Ledger(id.New(id.PrefixLedger)), SessionID: sess.ID, OutboundID: r.ID, Seq: r.Seq, Kind: "chat", Content: r.Content,
 		Exchange: r.Exchange, Fallback: r.Fallback, State: store.Queued, NotBefore: r.DeliverAfter,
-		Destination: store.Destination{PlatformID: r.PlatformID, ThreadID: r.ThreadID},
+		Destination: store.Destination{PlatformID: r.PlatformID, ThreadID: r.ThreadID}, Files: hasFiles(r.Content),
 	}
 	refuse := func(state store.LedgerState, reason string) (store.Ledger, error) {
 		v.State, v.Reason = state, reason
@@ -137,15 +147,14 @@ func (s *Service) route(ctx context.Context, sess store.Session, r mailbox.OutRo
 		return refuse(store.NoRoute, "the message names no chat")
 	}
 	var own store.MessagingGroup
+	var err error
 	if sess.MessagingGroupID != "" {
-		var err error
 		if own, err = s.opt.Store.MessagingGroupByID(ctx, sess.MessagingGroupID); err != nil {
 			return v, err
 		}
 	}
 	chat := own
 	if own.ChannelType != r.ChannelType || own.PlatformID != r.PlatformID {
-		var err error
 		chat, err = s.opt.Store.ChatByAddress(ctx, r.ChannelType, r.PlatformID, own.Instance)
 		if errors.Is(err, store.ErrNotFound) {
 			return refuse(store.NoRoute, "there is no such chat")
@@ -163,13 +172,20 @@ func (s *Service) route(ctx context.Context, sess store.Session, r mailbox.OutRo
 		}
 	}
 	v.Instance = chat.Instance
+	asked := ""
 	if r.InReplyTo != "" {
 		m, err := s.opt.Store.MessageByRow(ctx, r.InReplyTo)
 		if err == nil && m.SessionID == sess.ID {
 			v.ReplyTo = m.PlatformMessageID
+			if m.Instance == chat.Instance && m.PlatformID == r.PlatformID {
+				asked = m.SenderID
+			}
 		} else if err != nil && !errors.Is(err, store.ErrNotFound) {
 			return v, err
 		}
+	}
+	if v.Question, err = s.question(r, asked); err != nil {
+		return refuse(store.Refused, err.Error())
 	}
 	return v, nil
 }
@@ -182,6 +198,6 @@ func refusedRow(sess store.Session, b mailbox.Bad) store.Ledger {
 	}
 	return store.Ledger{
 		ID: id.Ledger(id.New(id.PrefixLedger)), SessionID: sess.ID, OutboundID: outbound, Seq: b.Seq, Kind: kindSystem, Content: []byte("{}"),
-		State: store.Refused, Reason: "the row cannot be read: " + b.Reason,
+		State: store.Refused, Reason: "the row cannot be read: " + b.Reason, Files: outbound == b.ID,
 	}
 }

@@ -2,6 +2,7 @@ package host
 
 import (
 	"os"
+	"path/filepath"
 
 	"nanoclaw/internal/channel"
 	"nanoclaw/internal/channel/cli"
@@ -11,7 +12,8 @@ import (
 const ownerChat = "cli:local"
 
 // adapters is the list of channels. Adding one is its folder and a line here.
-func adapters() (*cli.Adapter, []channel.Adapter) {
-	terminal := cli.New(cli.Operator(os.Getuid()))
+func adapters(home string) (*cli.Adapter, []channel.Adapter) {
+	handle, name := cli.Operator(os.Getuid())
+	terminal := cli.New(handle, name, filepath.Join(home, "files"))
 	return terminal, []channel.Adapter{terminal}
 }

@@ -23,21 +23,36 @@ const (
 
 // desk is what one adapter sees of the host.
 type desk struct {
-	info   channel.Info
-	router *route.Router
-	kv     channel.KV
-	log    *slog.Logger
+	info    channel.Info
+	router  *route.Router
+	answers answers
+	kv      channel.KV
+	log     *slog.Logger
+}
+
+// answers takes what people choose among the options of questions.
+type answers interface {
+	Answer(ctx context.Context, info channel.Info, a channel.Answer) (channel.Verdict, error)
+	AnswerText(ctx context.Context, info channel.Info, m channel.Inbound) (taken bool, err error)
 }
 
 var _ channel.Host = (*desk)(nil)
 
-func newDesk(info channel.Info, router *route.Router, st *store.Store, log *slog.Logger) *desk {
-	return &desk{info: info, router: router, kv: st.KV("channel:" + info.Instance), log: log.With(obs.KeyChannel, info.Instance)}
+func newDesk(info channel.Info, router *route.Router, a answers, st *store.Store, log *slog.Logger) *desk {
+	return &desk{info: info, router: router, answers: a, kv: st.KV("channel:" + info.Instance), log: log.With(obs.KeyChannel, info.Instance)}
 }
 
 func (d *desk) Inbound(ctx context.Context, m channel.Inbound) (channel.Verdict, error) {
+	if taken, err := d.answers.AnswerText(ctx, d.info, m); taken || err != nil {
+		return channel.Verdict{Kind: channel.Consumed}, err
+	}
 	return d.router.Inbound(ctx, d.info, m)
 }
+
+func (d *desk) Answer(ctx context.Context, a channel.Answer) (channel.Verdict, error) {
+	return d.answers.Answer(ctx, d.info, a)
+}
+
 func (d *desk) Store() channel.KV { return d.kv }
 func (d *desk) Log() *slog.Logger { return d.log }
 func (d *desk) Now() time.Time    { return time.Now() }

@@ -21,6 +21,7 @@ import (
 	"nanoclaw/internal/id"
 	"nanoclaw/internal/mailbox"
 	"nanoclaw/internal/mailbox/sqlite"
+	"nanoclaw/internal/obs"
 	"nanoclaw/internal/operate"
 	"nanoclaw/internal/route"
 	"nanoclaw/internal/sandbox"
@@ -115,7 +116,7 @@ func (h *Host) build(ctx context.Context) error {
 	h.log.Info("sandbox chosen", "runtime", h.runtime.Name(), "why", h.why, "limits", h.runtime.Limits())
 	h.finder = finder{s}
 	h.install = install
-	h.terminal, h.adapters = adapters()
+	h.terminal, h.adapters = adapters(s.Home)
 	if h.runtime.Name() == sandbox.Process {
 		for _, a := range h.adapters {
 			if a.Info().Type != cli.Type {
@@ -139,6 +140,7 @@ func (h *Host) build(ctx context.Context) error {
 		Put: func(ctx context.Context, s store.Session, rows ...mailbox.InRow) error {
 			return h.sessions.Put(ctx, s, rows...)
 		},
+		Files:  outboxes{home: s.Home, opt: sqlite.HostOptions{OutUID: uid, MaxBytes: maxAttachment}},
 		Closed: func(id id.Session) { h.sessions.Closed(id) },
 		Tell: func(ctx context.Context, id id.Session, key, text string) error {
 			return h.sessions.Tell(ctx, id, key, text)
@@ -178,7 +180,7 @@ func (h *Host) serve(ctx context.Context) error {
 	router := route.New(h.store, h.sessions, h.delivery, h.log)
 	desks := map[string]*desk{}
 	for _, a := range h.adapters {
-		desks[a.Info().Instance] = newDesk(a.Info(), router, h.store, h.log)
+		desks[a.Info().Instance] = newDesk(a.Info(), router, h.delivery, h.store, h.log)
 	}
 	socket, err := server.Listen(h.opt.Settings.Home)
 	if err != nil {
@@ -200,6 +202,9 @@ func (h *Host) serve(ctx context.Context) error {
 		h.stop()
 		running.Wait()
 		return errors.Join(err, socket.Close())
+	}
+	if err := h.delivery.Questions(ctx); err != nil {
+		h.log.Warn("answers of an earlier host are passed on by the sweep", obs.Error(err))
 	}
 	running.Go(func() { sweep.Run(ctx, h.log, h.concerns()...) })
 	if h.opt.Ready != nil {
@@ -224,6 +229,7 @@ func (h *Host) concerns() []sweep.Concern {
 	s := h.opt.Settings
 	return []sweep.Concern{
 		{Name: "sessions", Every: s.Sweep, Do: h.sessions.Check},
+		{Name: "questions", Every: s.Sweep, Do: h.delivery.Questions},
 		{Name: "retention", Every: 24 * time.Hour, Do: func(ctx context.Context) error {
 			_, err := h.store.Prune(ctx, time.Now().Add(-s.Retention))
 			return err

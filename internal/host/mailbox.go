@@ -2,12 +2,44 @@ package host
 
 import (
 	"context"
+	"os"
 	"time"
 
+	"nanoclaw/internal/delivery"
 	"nanoclaw/internal/mailbox"
 	"nanoclaw/internal/mailbox/sqlite"
 	"nanoclaw/internal/session"
+	"nanoclaw/internal/store"
 )
+
+// maxAttachment is the largest file that an agent may send, in bytes.
+const maxAttachment = 100 << 20
+
+// outboxes opens the files that agents send.
+type outboxes struct {
+	home string
+	opt  sqlite.HostOptions
+}
+
+var _ delivery.Files = outboxes{}
+
+func (o outboxes) Open(s store.Session, rowID, name string) (*os.File, int64, error) {
+	b, err := sqlite.OpenOutbox(session.Dir(o.home, s), o.opt)
+	if err != nil {
+		return nil, 0, err
+	}
+	defer func() { _ = b.Close() }()
+	return b.Open(rowID, name)
+}
+
+func (o outboxes) Remove(s store.Session, rowID string) error {
+	b, err := sqlite.OpenOutbox(session.Dir(o.home, s), o.opt)
+	if err != nil {
+		return err
+	}
+	defer func() { _ = b.Close() }()
+	return b.Remove(rowID)
+}
 
 // rowsPerPage of one look into an outbox.
 const rowsPerPage = 200

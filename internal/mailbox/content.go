@@ -20,22 +20,29 @@ func EncodeContent(v any) (json.RawMessage, error) {
 }
 
 // ChatOut is the content of an outbound chat row. Exactly one meaning per row: a text (with files), an edit or a
-// reaction by Operation, or a question or card by Type.
+// reaction by Operation, or a question (QuestionOut) or card (CardOut) by Type. The bytes of Files lie in the outbox.
 type ChatOut struct {
 	Text      string   `json:"text,omitempty"`
 	Files     []string `json:"files,omitempty"`
-	Operation string   `json:"operation,omitempty"` // edit, reaction
+	Operation string   `json:"operation,omitempty"` // OperationEdit, OperationReaction
 	MessageID string   `json:"messageId,omitempty"` // platform id of the message that Operation is about
 	Emoji     string   `json:"emoji,omitempty"`
 	Type      string   `json:"type,omitempty"` // ask_question, card
 	Notice    bool     `json:"notice,omitempty"`
 }
 
+// Values of ChatOut.Operation.
+const (
+	OperationEdit     = "edit"
+	OperationReaction = "reaction"
+)
+
 // Values of the field type in the content of outbound chat rows, and of inbound system rows that answer them.
 const (
 	TypeQuestion = "ask_question"
 	TypeCard     = "card"
 	TypeAnswer   = "question_response"
+	TypeClosed   = "question_closed" // in rows of the host itself: QuestionID is the ledger row that asked
 	TypeResponse = "cli_response"
 )
 

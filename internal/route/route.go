@@ -167,7 +167,7 @@ func (r *Router) target(ctx context.Context, info channel.Info, chat store.Messa
 	}
 	return target{session: sess, row: row, message: store.Message{
 		Instance: info.Instance, PlatformID: m.Address.PlatformID, ThreadID: m.Address.ThreadID, PlatformMessageID: m.ID,
-		AgentGroupID: w.AgentGroupID, RowID: row.ID, SessionID: sess.ID, Trigger: trigger,
+		AgentGroupID: w.AgentGroupID, RowID: row.ID, SessionID: sess.ID, SenderID: m.Sender.ID, Trigger: trigger,
 	}}, nil
 }
 

@@ -19,7 +19,8 @@ type Message struct {
 	AgentGroupID id.AgentGroup
 	RowID        string // in the session's inbox
 	SessionID    id.Session
-	Trigger      bool // false: stored as context; it ends at once
+	SenderID     string // user id; empty if nobody wrote it
+	Trigger      bool   // false: stored as context; it ends at once
 	State        channel.SettleState
 	Reason       string
 	Routed       []Choice  // what each wiring of the chat decided; written by Accept and read by Trace
@@ -50,8 +51,9 @@ func (s *Store) Accept(ctx context.Context, messages []Message) (ended []string,
 				state, final = "context", null(now) // its end is told to nobody
 			}
 			if _, err := tx.ExecContext(ctx, `INSERT INTO inbound_messages (instance, platform_id, platform_message_id, agent_group_id, row_id,
-				session_id, thread_id, state, received_at, final_at, settled_at, routed) VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?) ON CONFLICT DO NOTHING`,
-				m.Instance, m.PlatformID, m.PlatformMessageID, m.AgentGroupID, m.RowID, m.SessionID, m.ThreadID, state, now, final, final, choices(m.Routed)); err != nil {
+				session_id, thread_id, sender_id, state, received_at, final_at, settled_at, routed)
+				VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?) ON CONFLICT DO NOTHING`,
+				m.Instance, m.PlatformID, m.PlatformMessageID, m.AgentGroupID, m.RowID, m.SessionID, m.ThreadID, m.SenderID, state, now, final, final, choices(m.Routed)); err != nil {
 				return err
 			}
 			if !m.Trigger {
@@ -76,11 +78,11 @@ func (s *Store) Accept(ctx context.Context, messages []Message) (ended []string,
 	return ended, err
 }
 
-const messageColumns = `instance, platform_id, thread_id, platform_message_id, agent_group_id, row_id, session_id, state, reason,
+const messageColumns = `instance, platform_id, thread_id, platform_message_id, agent_group_id, row_id, session_id, sender_id, state, reason,
 	received_at`
 
 func (m *Message) fields() []any {
-	return []any{&m.Instance, &m.PlatformID, &m.ThreadID, &m.PlatformMessageID, &m.AgentGroupID, &m.RowID, &m.SessionID, &m.State, &m.Reason,
+	return []any{&m.Instance, &m.PlatformID, &m.ThreadID, &m.PlatformMessageID, &m.AgentGroupID, &m.RowID, &m.SessionID, &m.SenderID, &m.State, &m.Reason,
 		moment{&m.Received}}
 }
 
@@ -175,6 +177,7 @@ func (s *Store) Prune(ctx context.Context, before time.Time) (total int64, err e
 		`DELETE FROM inbound_messages WHERE row_id IN (SELECT row_id FROM inbound_messages WHERE settled_at IS NOT NULL AND settled_at < ? LIMIT ?)`,
 		`DELETE FROM ledger WHERE id IN (SELECT id FROM ledger WHERE state IN ('sent', 'refused', 'no-route', 'dead') AND updated_at < ?
 			AND (projected = 1 OR session_id IS NULL) LIMIT ?)`,
+		`DELETE FROM pending_questions WHERE id IN (SELECT id FROM pending_questions WHERE closed_at < ? AND told = 1 LIMIT ?)`,
 		`DELETE FROM early_ends WHERE row_id IN (SELECT row_id FROM early_ends WHERE ended_at < ? LIMIT ?)`,
 		`DELETE FROM audit WHERE ord IN (SELECT ord FROM audit WHERE at < ? LIMIT ?)`,
 	} {

@@ -45,6 +45,7 @@ type Ledger struct {
 	ReplyTo           string // platform message id
 	Exchange          string
 	Fallback          bool
+	Files             bool // files of the row may still lie in the session's outbox
 	State             LedgerState
 	Tries             int
 	Unknowns          int
@@ -53,10 +54,11 @@ type Ledger struct {
 	PlatformMessageID string
 	Reason            string
 	CreatedAt         time.Time
+	Question          *Question // asked by this row; taken over with it, never read back
 }
 
 const ledgerColumns = `id, COALESCE(session_id, ''), outbound_id, seq, instance, platform_id, thread_id, kind, content, reply_to, exchange,
-	fallback, state, tries, unknowns, marked, not_before, platform_message_id, reason, created_at`
+	fallback, files, state, tries, unknowns, marked, not_before, platform_message_id, reason, created_at`
 
 type ledgerRow struct {
 	Ledger
@@ -66,7 +68,7 @@ type ledgerRow struct {
 
 func (v *ledgerRow) fields() []any {
 	return []any{&v.ID, &v.SessionID, &v.OutboundID, &v.Seq, &v.Instance, &v.PlatformID, &v.ThreadID, &v.Kind, &v.content, &v.ReplyTo, &v.Exchange,
-		&v.Fallback, &v.State, &v.Tries, &v.Unknowns, &v.Marked, &v.notBefore, &v.PlatformMessageID, &v.Reason, &v.created}
+		&v.Fallback, &v.Files, &v.State, &v.Tries, &v.Unknowns, &v.Marked, &v.notBefore, &v.PlatformMessageID, &v.Reason, &v.created}
 }
 
 func ledgerRows(rows *sql.Rows, what string) ([]Ledger, error) {
@@ -89,6 +91,8 @@ type Ingest struct {
 	AckChange   int64 // new cursor
 	Rows        []Ledger
 	Ends        []End
+	Broken      []string // exchanges with a failed message: what they asked before this look is closed
+	Over        []string // exchanges that have ended: all they asked is closed
 }
 
 // Ingest takes outbound rows, the ends of messages and the cursors over, in one transaction. It is idempotent by (session,
@@ -98,8 +102,17 @@ func (s *Store) Ingest(ctx context.Context, in Ingest) (fresh []Ledger, err erro
 		fresh = fresh[:0]
 		at := s.now()
 		now := s.stampNow()
+		if err := closeQuestions(ctx, tx, in.Session, in.Broken, now); err != nil {
+			return err
+		}
 		for _, v := range in.Rows {
 			added, err := insertLedger(ctx, tx, v, now)
+			if err != nil {
+				return err
+			}
+			if added && v.Question != nil {
+				err = insertQuestion(ctx, tx, v, now)
+			}
 			if err != nil {
 				return err
 			}
@@ -107,6 +120,9 @@ func (s *Store) Ingest(ctx context.Context, in Ingest) (fresh []Ledger, err erro
 				v.CreatedAt = at
 				fresh = append(fresh, v)
 			}
+		}
+		if err := closeQuestions(ctx, tx, in.Session, in.Over, now); err != nil {
+			return err
 		}
 		if err := endMessages(ctx, tx, in.Ends, now); err != nil {
 			return err
@@ -125,9 +141,9 @@ func (s *Store) Ingest(ctx context.Context, in Ingest) (fresh []Ledger, err erro
 
 func insertLedger(ctx context.Context, tx *txn, v Ledger, now string) (bool, error) {
 	r, err := tx.ExecContext(ctx, `INSERT INTO ledger (id, session_id, outbound_id, seq, instance, platform_id, thread_id, kind, content, reply_to,
-		exchange, fallback, state, not_before, reason, created_at, updated_at) VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)
+		exchange, fallback, files, state, not_before, reason, created_at, updated_at) VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)
 		ON CONFLICT DO NOTHING`, v.ID, null(string(v.SessionID)), v.OutboundID, v.Seq, v.Instance, v.PlatformID, v.ThreadID, v.Kind,
-		string(v.Content), v.ReplyTo, v.Exchange, v.Fallback, v.State, stamp(v.NotBefore), v.Reason, now, now)
+		string(v.Content), v.ReplyTo, v.Exchange, v.Fallback, v.Files, v.State, stamp(v.NotBefore), v.Reason, now, now)
 	if err != nil {
 		return false, err
 	}
@@ -198,4 +214,22 @@ func (s *Store) Ledgers(ctx context.Context, session id.Session, limit int) ([]L
 		return nil, fmt.Errorf("list deliveries: %w", err)
 	}
 	return ledgerRows(rows, "list deliveries")
+}
+
+// LeftFiles lists final rows whose files may still lie in their session's outbox, at most limit.
+func (s *Store) LeftFiles(ctx context.Context, limit int) ([]Ledger, error) {
+	rows, err := s.r.QueryContext(ctx, `SELECT `+ledgerColumns+` FROM ledger WHERE files = 1 AND state IN ('sent', 'refused', 'no-route', 'dead')
+		ORDER BY ord LIMIT ?`, limit)
+	if err != nil {
+		return nil, fmt.Errorf("list files of ended deliveries: %w", err)
+	}
+	return ledgerRows(rows, "list files of ended deliveries")
+}
+
+// FilesRemoved notes that a row has no files in the outbox any more.
+func (s *Store) FilesRemoved(ctx context.Context, row id.Ledger) error {
+	if _, err := s.w.ExecContext(ctx, `UPDATE ledger SET files = 0 WHERE id = ?`, row); err != nil {
+		return fmt.Errorf("note that the files of delivery %s are gone: %w", row, err)
+	}
+	return nil
 }

@@ -19,6 +19,8 @@ type Host struct {
 	mu       sync.Mutex
 	got      []channel.Inbound
 	seen     map[string]bool
+	pressed  []channel.Answer
+	verdicts []channel.Verdict        // of the next answers; none left is stored
 	fail     int                      // next calls of Inbound that store nothing
 	lose     int                      // next calls of Inbound that store and then fail
 	gates    map[string]chan struct{} // platform id → Inbound waits for it
@@ -108,6 +110,33 @@ func (h *Host) Inbound(ctx context.Context, m channel.Inbound) (channel.Verdict,
 		return channel.Verdict{}, ErrStore
 	}
 	return v, nil
+}
+
+// Verdicts are what the next answers get, in order; after them every answer is stored.
+func (h *Host) Verdicts(all ...channel.Verdict) { h.set(func() { h.verdicts = all }) }
+
+// Answers given so far, in order.
+func (h *Host) Answers() []channel.Answer {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	return slices.Clone(h.pressed)
+}
+
+// Answer records a pressed option.
+func (h *Host) Answer(_ context.Context, a channel.Answer) (channel.Verdict, error) {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	if h.fail > 0 {
+		h.fail--
+		return channel.Verdict{}, ErrStore
+	}
+	h.pressed = append(h.pressed, a)
+	if len(h.verdicts) > 0 {
+		v := h.verdicts[0]
+		h.verdicts = h.verdicts[1:]
+		return v, nil
+	}
+	return channel.Verdict{Kind: channel.Stored}, nil
 }
 
 // Store is the adapter's store.

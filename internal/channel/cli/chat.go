@@ -59,12 +59,35 @@ func (a *Adapter) Say(ctx context.Context, conversation string, m control.Say) (
 	if err != nil {
 		return control.Accepted{}, err
 	}
+	if v.Kind == channel.Consumed { // it has ended; the host says no more about it
+		if _, _, err := c.append(ctx, indexSettled+m.ID, control.Event{Kind: control.EventSettled, Target: m.ID, State: control.StateAnswered}); err != nil {
+			return control.Accepted{}, err
+		}
+	}
 	if v.Kind == channel.Duplicate && !duplicate {
 		if seq, err = c.beforeAnswers(ctx, m.ID, seq); err != nil {
 			return control.Accepted{}, err
 		}
 	}
 	return control.Accepted{ID: m.ID, Seq: seq, Duplicate: duplicate}, nil
+}
+
+// Answer presses an option of a question for the operator.
+func (a *Adapter) Answer(ctx context.Context, conversation string, in control.Answer) (control.Answered, error) {
+	c, ctx, release, err := a.use(ctx, conversation)
+	if err != nil {
+		return control.Answered{}, err
+	}
+	defer release()
+	v, err := c.host.Answer(ctx, channel.Answer{QuestionID: in.Question, Value: in.Value, Address: channel.Address{PlatformID: conversation},
+		Sender: channel.Sender{ID: a.UserID(), Name: a.name}})
+	if err != nil {
+		return control.Answered{}, fmt.Errorf("store the answer: %w", err)
+	}
+	if v.Kind == channel.Dropped {
+		return control.Answered{}, &control.Error{Code: control.CodeConflict, Message: "the answer was not taken: " + v.Reason}
+	}
+	return control.Answered{Duplicate: v.Kind == channel.Duplicate}, nil
 }
 
 // lateScan is how many entries before a late one may belong to it.

@@ -15,6 +15,7 @@ import (
 
 	"nanoclaw/internal/channel"
 	"nanoclaw/internal/control"
+	"nanoclaw/internal/crashpoint"
 	"nanoclaw/internal/id"
 )
 
@@ -26,6 +27,7 @@ const Type = "cli"
 type Adapter struct {
 	owner string // handle of the operator
 	name  string // display name
+	files string // folder of received files
 
 	mu       sync.Mutex
 	host     channel.Host
@@ -35,12 +37,13 @@ type Adapter struct {
 	inflight sync.WaitGroup // calls that use host
 }
 
-// New makes the adapter. handle is the operator's user name, name what agents call them; empty is the handle.
-func New(handle, name string) *Adapter {
+// New makes the adapter. handle is the operator's user name, name what agents call them; empty is the handle. Files that
+// agents send are kept below the folder files as long as their entries in the log; it is made when it is needed.
+func New(handle, name, files string) *Adapter {
 	if name == "" {
 		name = handle
 	}
-	return &Adapter{owner: handle, name: name, open: map[string]*conversation{}, status: channel.Status{State: channel.Stopped}}
+	return &Adapter{owner: handle, name: name, files: files, open: map[string]*conversation{}, status: channel.Status{State: channel.Stopped}}
 }
 
 // Operator is the user who runs this process: user name and full name, or the numeric id where there is no entry.
@@ -53,9 +56,10 @@ func Operator(uid int) (handle, name string) {
 	return u.Username, strings.TrimSpace(name)
 }
 
-// Info of the terminal: one conversation per name, no threads, no files yet.
+// Info of the terminal: one conversation per name, no threads.
 func (a *Adapter) Info() channel.Info {
-	return channel.Info{Type: Type, Instance: Type, Caps: channel.Caps{Edit: true, React: true, Idempotent: true}}
+	return channel.Info{Type: Type, Instance: Type,
+		Caps: channel.Caps{Edit: true, React: true, Buttons: true, Cards: true, Files: true, Idempotent: true}}
 }
 
 // UserID of the operator.
@@ -132,7 +136,7 @@ func (a *Adapter) use(ctx context.Context, platformID string) (c *conversation, 
 	}
 	c = a.open[name]
 	if c == nil {
-		c = newConversation(name, a.host)
+		c = newConversation(name, a.host, a.files)
 		a.open[name] = c
 	}
 	c.users++
@@ -176,7 +180,7 @@ func (a *Adapter) Deliver(ctx context.Context, to channel.Address, op channel.Op
 	defer release()
 	entry.ID = outbound(c.name, key)
 	if entry.Target != "" {
-		known, err := c.knows(ctx, op.Kind == channel.OpEdit, entry.Target)
+		known, err := c.knows(ctx, op.Kind != channel.OpReact, entry.Target)
 		if err != nil {
 			return channel.Receipt{}, &channel.Outcome{Kind: channel.Transient, Err: err}
 		}
@@ -187,6 +191,15 @@ func (a *Adapter) Deliver(ctx context.Context, to channel.Address, op channel.Op
 	if err := c.settledSay(ctx); err != nil {
 		return channel.Receipt{}, &channel.Outcome{Kind: channel.Transient, Err: err}
 	}
+	if len(op.Files) > 0 {
+		if _, there, err := c.number(ctx, "i/"+indexAgent+entry.ID); err == nil && there {
+			return channel.Receipt{IDs: []string{entry.ID}}, nil // it is in the log, and so its files are here
+		}
+		if entry.Files, err = c.keep(ctx, entry.ID, op.Files); err != nil {
+			return channel.Receipt{}, err
+		}
+		crashpoint.Hit(CrashKept)
+	}
 	if _, _, err := c.append(ctx, indexAgent+entry.ID, entry); err != nil {
 		return channel.Receipt{}, &channel.Outcome{Kind: channel.Transient, Err: err}
 	}
@@ -194,31 +207,61 @@ func (a *Adapter) Deliver(ctx context.Context, to channel.Address, op channel.Op
 }
 
 func entryOf(op channel.Op) (control.Event, error) {
-	e := control.Event{Author: control.AuthorAgent, Notice: op.Notice, Marked: op.Marked, ReplyTo: op.ReplyTo, Text: op.Text}
-	if len(op.Files) > 0 {
-		return e, permanent("the terminal takes no files", "send the text alone and say where the file is")
-	}
+	e := control.Event{Author: control.AuthorAgent, Notice: op.Notice, Marked: op.Marked, ReplyTo: op.ReplyTo, Text: op.Text, Kind: control.EventMessage}
 	switch op.Kind {
 	case channel.OpText:
-		e.Kind = control.EventMessage
 	case channel.OpEdit:
 		e.Kind, e.Target = control.EventEdit, op.Target
 	case channel.OpReact:
 		e.Kind, e.Target, e.Emoji, e.Text = control.EventReaction, op.Target, op.Emoji, ""
+	case channel.OpQuestion:
+		if op.Question == nil || len(op.Question.Options) == 0 {
+			return e, permanent("there is no question to ask", "")
+		}
+		e.Text, e.Question = op.Question.Plain(), questionOf(*op.Question)
+	case channel.OpAnswered:
+		e.Kind, e.Target, e.Text = control.EventAnswer, op.Target, ""
+		if op.Chosen != nil {
+			e.Text, e.Value = op.Chosen.Selected, op.Chosen.Value
+		}
+	case channel.OpCard:
+		if op.Card == nil {
+			return e, permanent("there is no card to show", "")
+		}
+		e.Text, e.Card = op.Card.Plain(), cardOf(*op.Card)
 	default:
 		return e, permanent("the terminal has no operation "+strconv.Quote(string(op.Kind)), "")
 	}
+	wordless := op.Kind == channel.OpReact || op.Kind == channel.OpAnswered || op.Kind == channel.OpText && len(op.Files) > 0
 	switch {
-	case op.Kind != channel.OpReact && strings.TrimSpace(op.Text) == "":
+	case !wordless && strings.TrimSpace(e.Text) == "":
 		return e, permanent("the text is empty", "")
-	case len(op.Text) > control.MaxEntry:
-		return e, permanent("the text has "+strconv.Itoa(len(op.Text))+" bytes, more than "+strconv.Itoa(control.MaxEntry), "send it in parts")
-	case op.Kind != channel.OpText && op.Target == "":
+	case len(e.Text) > control.MaxEntry:
+		return e, permanent("the text has "+strconv.Itoa(len(e.Text))+" bytes, more than "+strconv.Itoa(control.MaxEntry), "send it in parts")
+	case e.Kind != control.EventMessage && op.Target == "":
 		return e, permanent("the operation names no message", "")
 	case op.Kind == channel.OpReact && strings.TrimSpace(op.Emoji) == "":
 		return e, permanent("the reaction has no emoji", "")
+	case op.Kind != channel.OpText && len(op.Files) > 0:
+		return e, permanent("files go with a text only", "")
 	}
 	return e, nil
+}
+
+func questionOf(q channel.Question) *control.Question {
+	out := &control.Question{ID: q.ID, Title: q.Title, Text: q.Text}
+	for _, o := range q.Options {
+		out.Options = append(out.Options, control.Option{Label: o.Label, Value: o.Value})
+	}
+	return out
+}
+
+func cardOf(c channel.Card) *control.Card {
+	out := &control.Card{Title: c.Title, Body: c.Body, Paragraphs: c.Paragraphs}
+	for _, l := range c.Links {
+		out.Links = append(out.Links, control.Link{Label: l.Label, URL: l.URL})
+	}
+	return out
 }
 
 func permanent(what, hint string) error {

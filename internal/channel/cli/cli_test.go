@@ -22,7 +22,7 @@ const local = "cli:local"
 // running is an adapter on a host that survives it.
 func running(t *testing.T, h *channeltest.Host) (*Adapter, func()) {
 	t.Helper()
-	a := New("ann", "Ann")
+	a := New("ann", "Ann", t.TempDir())
 	ctx, cancel := context.WithCancel(context.Background())
 	ended := make(chan error, 1)
 	go func() { ended <- a.Run(ctx, h) }()
@@ -208,7 +208,7 @@ func TestAnswerNeverStandsBeforeItsQuestion(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
 		h := channeltest.NewHost()
-		a := New("ann", "")
+		a := New("ann", "", t.TempDir())
 		ctx, cancel := context.WithCancel(t.Context())
 		ended := make(chan error, 1)
 		go func() { ended <- a.Run(ctx, h) }()
@@ -386,7 +386,7 @@ func TestRefusals(t *testing.T) {
 		}
 	}
 	for name, op := range map[string]channel.Op{
-		"files": {Kind: channel.OpText, Text: "x", Files: []channel.File{{Name: "f"}}}, "no emoji": {Kind: channel.OpReact, Target: "x"},
+		"a file outside": {Kind: channel.OpText, Text: "x", Files: []channel.File{{Name: "../f"}}}, "no emoji": {Kind: channel.OpReact, Target: "x"},
 		"unknown operation": {Kind: "dance", Text: "x"}, "edit of nothing": {Kind: channel.OpEdit, Text: "x"},
 	} {
 		var o *channel.Outcome
@@ -412,7 +412,7 @@ func (droppingHost) Inbound(context.Context, channel.Inbound) (channel.Verdict, 
 func TestDroppedMessageIsToldAndNotLogged(t *testing.T) {
 	t.Parallel()
 	h := channeltest.NewHost()
-	a := New("ann", "")
+	a := New("ann", "", t.TempDir())
 	ctx, cancel := context.WithCancel(t.Context())
 	ended := make(chan error, 1)
 	go func() { ended <- a.Run(ctx, droppingHost{h}) }()
@@ -475,7 +475,7 @@ func FuzzEntry(f *testing.F) {
 
 func BenchmarkDeliverToAnAttachedClient(b *testing.B) {
 	h := channeltest.NewHost()
-	a := New("ann", "")
+	a := New("ann", "", b.TempDir())
 	ctx, cancel := context.WithCancel(b.Context())
 	ended := make(chan error, 2)
 	go func() { ended <- a.Run(ctx, h) }()

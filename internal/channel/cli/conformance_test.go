@@ -19,13 +19,13 @@ func TestConformance(t *testing.T) {
 	t.Parallel()
 	channeltest.Run(t, channeltest.Subject{
 		Rig: func(*testing.T) channeltest.Rig { return &rig{} },
-		New: func(_ *testing.T, r channeltest.Rig) channel.Adapter {
-			a := New("ann", "Ann")
+		New: func(t *testing.T, r channeltest.Rig) channel.Adapter {
+			a := New("ann", "Ann", t.TempDir())
 			r.(*rig).adapter = a
 			return a
 		},
 		Profile: channeltest.Profile{
-			Info:    channel.Info{Type: "cli", Instance: "cli", Caps: channel.Caps{Edit: true, React: true, Idempotent: true}},
+			Info:    channel.Info{Type: "cli", Instance: "cli", Caps: channel.Caps{Edit: true, React: true, Buttons: true, Cards: true, Files: true, Idempotent: true}},
 			Sender:  "cli:ann",
 			Unknown: channel.Address{PlatformID: "cli:../up"},
 		},

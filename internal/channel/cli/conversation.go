@@ -42,7 +42,8 @@ const readBatch = 16
 type conversation struct {
 	name  string
 	host  channel.Host
-	users int // of this value; guarded by the adapter's mu
+	files string // folder of all received files
+	users int    // of this value; guarded by the adapter's mu
 
 	sayMu sync.Mutex // one message of the operator at a time: their order is the agent's order
 
@@ -51,14 +52,14 @@ type conversation struct {
 	loaded  bool
 	last    int64
 	recent  []control.Event // the newest entries, dense; or none
-	bytes   int             // of their texts
+	bytes   int             // that they take up, roughly
 	work    control.Work
 	workN   int64         // counts changes of work
 	changed chan struct{} // closed and replaced at every change
 }
 
-func newConversation(name string, h channel.Host) *conversation {
-	return &conversation{name: name, host: h, changed: make(chan struct{})}
+func newConversation(name string, h channel.Host, files string) *conversation {
+	return &conversation{name: name, host: h, files: files, changed: make(chan struct{})}
 }
 
 func (c *conversation) key(rest string) string { return "c/" + c.name + "/" + rest }
@@ -146,15 +147,23 @@ func (c *conversation) append(ctx context.Context, index string, e control.Event
 // remember keeps an appended entry in memory. The caller holds mu.
 func (c *conversation) remember(e control.Event) {
 	c.recent = append(c.recent, e)
-	c.bytes += len(e.Text)
+	c.bytes += weight(e)
 	if len(c.recent) <= recentEntries && c.bytes <= recentBytes {
 		return
 	}
 	half := len(c.recent)/2 + 1
 	for _, old := range c.recent[:half] {
-		c.bytes -= len(old.Text)
+		c.bytes -= weight(old)
 	}
 	c.recent = append([]control.Event(nil), c.recent[half:]...)
+}
+
+// weight of an entry in memory: a question or card has its text twice.
+func weight(e control.Event) int {
+	if e.Question != nil || e.Card != nil {
+		return 2 * len(e.Text)
+	}
+	return len(e.Text)
 }
 
 // prune deletes acknowledged entries that are old. The caller holds mu.
@@ -175,6 +184,11 @@ func (c *conversation) prune(ctx context.Context) error {
 	for _, p := range old {
 		gone = append(gone, channel.Pair{Key: p.Key, Delete: true})
 		if e, err := decodeEntry(p.Value); err == nil {
+			if len(e.Files) > 0 {
+				if err := c.dropFiles(e.ID); err != nil {
+					return err
+				}
+			}
 			gone = append(gone, channel.Pair{Key: c.key("i/" + indexOf(e)), Delete: true})
 		}
 	}

@@ -5,8 +5,10 @@ import (
 	"context"
 	"encoding/json"
 	"fmt"
+	"io"
 	"math"
 	"net/http"
+	"strconv"
 	"strings"
 	"time"
 
@@ -42,6 +44,51 @@ func (s *Server) say(r *http.Request) (any, error) {
 		return nil, &control.Error{Code: control.CodeTooLarge, Field: "text", Message: fmt.Sprintf("is larger than %d bytes", control.MaxText)}
 	}
 	return s.opt.Chat.Say(r.Context(), conv, in)
+}
+
+func (s *Server) answerQuestion(r *http.Request) (any, error) {
+	conv, err := s.conversation(r)
+	if err != nil {
+		return nil, err
+	}
+	var in control.Answer
+	if err := decode(r, &in); err != nil {
+		return nil, err
+	}
+	switch {
+	case !id.Safe(in.Question):
+		return nil, control.Invalid("question", "is not the id of a question")
+	case in.Value == "":
+		return nil, control.Invalid("value", "is empty")
+	}
+	return s.opt.Chat.Answer(r.Context(), conv, in)
+}
+
+// filePiece is how much of a file goes out under one deadline.
+const filePiece = 1 << 20
+
+// file streams the bytes of a file. A client that stops reading is dropped.
+func (s *Server) file(w http.ResponseWriter, r *http.Request) {
+	conv, err := s.conversation(r)
+	if err != nil {
+		s.fail(w, err)
+		return
+	}
+	f, size, err := s.opt.Chat.File(r.Context(), conv, r.PathValue("message"), r.PathValue("name"))
+	if err != nil {
+		s.fail(w, err)
+		return
+	}
+	defer func() { _ = f.Close() }()
+	w.Header().Set("Content-Type", "application/octet-stream")
+	w.Header().Set("Content-Length", strconv.FormatInt(size, 10))
+	w.Header().Set("X-Content-Type-Options", "nosniff")
+	rc := http.NewResponseController(w)
+	for err == nil && r.Context().Err() == nil {
+		if err = rc.SetWriteDeadline(time.Now().Add(writeTime)); err == nil {
+			_, err = io.CopyN(w, f, filePiece)
+		}
+	}
 }
 
 func (s *Server) ack(r *http.Request) (any, error) {

@@ -29,9 +29,11 @@ func (s *Server) handler() http.Handler {
 	plain("POST /v1/bootstrap", s.bootstrap)
 	plain("POST /v1/admin", s.admin)
 	plain("POST /v1/chat/{conversation}/messages", s.say)
+	plain("POST /v1/chat/{conversation}/answers", s.answerQuestion)
 	plain("POST /v1/chat/{conversation}/ack", s.ack)
 	plain("GET /v1/chat/{conversation}/history", s.history)
 	mux.HandleFunc("GET /v1/chat/{conversation}/events", s.events)
+	mux.HandleFunc("GET /v1/chat/{conversation}/files/{message}/{name}", s.file)
 	mux.HandleFunc("/", func(w http.ResponseWriter, r *http.Request) {
 		s.fail(w, &control.Error{Code: control.CodeNotFound, Message: fmt.Sprintf("there is no %s %s", r.Method, r.URL.Path)})
 	})

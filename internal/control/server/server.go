@@ -7,6 +7,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"io"
 	"log/slog"
 	"net"
 	"net/http"
@@ -40,6 +41,10 @@ type Chat interface {
 	// Events calls on from one goroutine until ctx ends, on fails or the channel stops. after may be control.FromCursor.
 	Events(ctx context.Context, conversation string, after int64, on func([]control.Event) error) error
 	Ack(ctx context.Context, conversation string, seq int64) error
+	// Answer returns when the answer is on disk.
+	Answer(ctx context.Context, conversation string, a control.Answer) (control.Answered, error)
+	// File opens a file of a message and returns its size. name comes unchecked from outside.
+	File(ctx context.Context, conversation, message, name string) (io.ReadCloser, int64, error)
 	History(ctx context.Context, conversation string, before int64, limit int) (control.History, error)
 }
 

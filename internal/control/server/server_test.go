@@ -33,6 +33,8 @@ type fakeHost struct {
 	said      []control.Say
 	acked     []int64
 	history   [][2]int64
+	answers   []control.Answer
+	files     map[string]string    // by conversation, message and name, joined with |
 	events    chan []control.Event // nil: Events fails at once
 	after     chan int64
 	err       error
@@ -73,6 +75,23 @@ func (f *fakeHost) Say(_ context.Context, conversation string, m control.Say) (c
 	defer f.mu.Unlock()
 	f.said = append(f.said, m)
 	return control.Accepted{ID: m.ID, Seq: int64(len(f.said))}, f.err
+}
+
+func (f *fakeHost) Answer(_ context.Context, _ string, a control.Answer) (control.Answered, error) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	f.answers = append(f.answers, a)
+	return control.Answered{Duplicate: len(f.answers) > 1}, f.err
+}
+
+func (f *fakeHost) File(_ context.Context, conversation, message, name string) (io.ReadCloser, int64, error) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	b, ok := f.files[conversation+"|"+message+"|"+name]
+	if !ok {
+		return nil, 0, &control.Error{Code: control.CodeNotFound, Message: "no such file"}
+	}
+	return io.NopCloser(strings.NewReader(b)), int64(len(b)), nil
 }
 
 func (f *fakeHost) Ack(_ context.Context, _ string, seq int64) error {

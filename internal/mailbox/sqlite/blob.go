@@ -134,10 +134,14 @@ func (h *Host) removeBlobs(rowID string) error {
 // belongs to the sandbox, is no larger than HostOptions.MaxBytes, and no link was followed; else the error is
 // mailbox.ErrHostile, or mailbox.ErrNotExist. The sandbox may still change it while it is read: read at most size bytes.
 func (h *Host) OpenOutBlob(rowID, name string) (*os.File, int64, error) {
+	return h.out.folder.openBlob(rowID, name)
+}
+
+func (d *folder) openBlob(rowID, name string) (*os.File, int64, error) {
 	if err := errors.Join(blobRow(rowID), blobName(name)); err != nil {
 		return nil, 0, fmt.Errorf("open outgoing file: %w", err)
 	}
-	f, st, err := h.out.folder.open(outboxDir + "/" + rowID + "/" + name)
+	f, st, err := d.open(outboxDir + "/" + rowID + "/" + name)
 	if errors.Is(err, fs.ErrNotExist) {
 		err = mailbox.ErrNotExist
 	}
@@ -148,11 +152,13 @@ func (h *Host) OpenOutBlob(rowID, name string) (*os.File, int64, error) {
 }
 
 // RemoveOutBlobs removes the files of a delivered outbound row, following no link. It is idempotent.
-func (h *Host) RemoveOutBlobs(rowID string) error {
+func (h *Host) RemoveOutBlobs(rowID string) error { return removeOutBlobs(h.dir, rowID) }
+
+func removeOutBlobs(dir, rowID string) error {
 	if err := blobRow(rowID); err != nil {
 		return fmt.Errorf("remove outgoing files: %w", err)
 	}
-	root, err := os.OpenRoot(filepath.Join(h.dir, outDir))
+	root, err := os.OpenRoot(filepath.Join(dir, outDir))
 	if err != nil {
 		return fmt.Errorf("remove outgoing files: %w", err)
 	}

@@ -98,6 +98,7 @@ CREATE TABLE inbound_messages (
   row_id              TEXT NOT NULL UNIQUE,
   session_id          TEXT NOT NULL REFERENCES sessions (id),
   thread_id           TEXT NOT NULL DEFAULT '',
+  sender_id           TEXT NOT NULL DEFAULT '',
   state               TEXT NOT NULL DEFAULT 'pending'
                       CHECK (state IN ('pending', 'context', 'answered', 'silent', 'failed', 'refused', 'dead')),
   reason              TEXT NOT NULL DEFAULT '',
@@ -132,6 +133,7 @@ CREATE TABLE ledger (
   reply_to            TEXT NOT NULL DEFAULT '',
   exchange            TEXT NOT NULL DEFAULT '',
   fallback            INTEGER NOT NULL DEFAULT 0 CHECK (fallback IN (0, 1)),
+  files               INTEGER NOT NULL DEFAULT 0 CHECK (files IN (0, 1)),
   state               TEXT NOT NULL
                       CHECK (state IN ('queued', 'sending', 'sent', 'retry', 'refused', 'no-route', 'unknown', 'dead')),
   tries               INTEGER NOT NULL DEFAULT 0,
@@ -149,7 +151,35 @@ CREATE INDEX ledger_open ON ledger (instance, platform_id, thread_id, ord) WHERE
 CREATE INDEX ledger_exchange ON ledger (session_id, exchange) WHERE exchange <> '';
 CREATE INDEX ledger_unprojected ON ledger (session_id)
   WHERE projected = 0 AND state IN ('sent', 'refused', 'no-route', 'dead');
+CREATE INDEX ledger_files ON ledger (ord) WHERE files = 1;
 CREATE INDEX ledger_closed ON ledger (updated_at) WHERE state IN ('sent', 'refused', 'no-route', 'dead');
+
+CREATE TABLE pending_questions (
+  id             TEXT PRIMARY KEY,
+  session_id     TEXT NOT NULL REFERENCES sessions (id),
+  question_id    TEXT NOT NULL,
+  exchange       TEXT NOT NULL DEFAULT '',
+  instance       TEXT NOT NULL,
+  platform_id    TEXT NOT NULL,
+  thread_id      TEXT NOT NULL DEFAULT '',
+  asked_user     TEXT NOT NULL DEFAULT '',
+  title          TEXT NOT NULL,
+  question       TEXT NOT NULL,
+  options        TEXT NOT NULL,
+  asked_at       TEXT NOT NULL,
+  expires_at     TEXT NOT NULL,
+  closed_at      TEXT,
+  value          TEXT NOT NULL DEFAULT '',
+  answered_by    TEXT NOT NULL DEFAULT '',
+  answer_message TEXT NOT NULL DEFAULT '',
+  answered_at    TEXT,
+  told           INTEGER NOT NULL DEFAULT 0 CHECK (told IN (0, 1)),
+  UNIQUE (session_id, question_id)
+);
+CREATE INDEX pending_questions_chat ON pending_questions (instance, platform_id);
+CREATE INDEX pending_questions_open ON pending_questions (expires_at) WHERE closed_at IS NULL;
+CREATE INDEX pending_questions_exchange ON pending_questions (session_id, exchange) WHERE closed_at IS NULL;
+CREATE INDEX pending_questions_untold ON pending_questions (closed_at) WHERE closed_at IS NOT NULL AND told = 0;
 
 CREATE TABLE kv (
   scope TEXT NOT NULL,
