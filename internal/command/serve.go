@@ -3,7 +3,6 @@ package command
 import (
 	"context"
 	"fmt"
-	"log/slog"
 
 	"github.com/spf13/cobra"
 
@@ -25,6 +24,7 @@ Settings come from flags, the environment (NANOCLAW_…), nanoclaw.toml in the h
 	a.settingFlags(cmd)
 	a.setting(cmd, "log-format", "log.format", "text or json")
 	a.setting(cmd, "log-level", "log.level", "debug, info, warn or error")
+	a.setting(cmd, "log-file", "log.file", "file that the log goes to (default standard error)")
 	return cmd
 }
 
@@ -38,11 +38,14 @@ func (a *app) serve(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	var level slog.Level
-	if err := level.UnmarshalText([]byte(s.LogLevel)); err != nil {
-		return usage(fmt.Errorf("log level: %w", err))
+	log, file, err := a.logger(s)
+	if err != nil {
+		return err
 	}
-	log := obs.Logger(a.err, level, s.LogFormat == "json")
+	if file != nil {
+		defer func() { _ = file.Close() }()
+	}
+	defer a.obeyHangup(ctx, log, file)()
 	// Keys come over the control socket; what stands in the environment must reach no child.
 	for _, k := range keyVariables {
 		if err := a.Unsetenv(k.variable); err != nil {
@@ -50,6 +53,6 @@ func (a *app) serve(ctx context.Context) error {
 		}
 	}
 	return a.Serve(ctx, s, log, func() {
-		log.Info("host ready", "home", s.Home, "version", control.Version())
+		log.Info("host ready", obs.KeyHome, s.Home, obs.KeyVersion, control.Version())
 	})
 }

@@ -47,6 +47,10 @@ type Settings struct {
 	Retention       time.Duration // of final rows
 	LogLevel        string
 	LogFormat       string // text or json
+	LogFile         string // empty: standard error
+	LogMaxBytes     int64  // of the log file and of each one put aside
+	LogMaxAge       time.Duration
+	MetricsListen   string // loopback host:port; empty: the control socket only
 }
 
 type option struct {
@@ -137,6 +141,10 @@ func options() []option {
 		{"log.format", "text", "text or json", func(s *Settings, v string) error {
 			return oneOf(&s.LogFormat, v, "text", "json")
 		}},
+		{"log.file", "", "file that the log goes to; empty: standard error", text(func(s *Settings) *string { return &s.LogFile })},
+		{"log.max_bytes", "20971520", "size at which a log file is put aside; 0: no limit", count(func(s *Settings) *int64 { return &s.LogMaxBytes })},
+		{"log.max_age_days", "14", "days that log files are kept; 0: for ever", days(func(s *Settings) *time.Duration { return &s.LogMaxAge })},
+		{"metrics.listen", "", "loopback host:port where metrics are served, too", loopback(func(s *Settings) *string { return &s.MetricsListen })},
 	}
 }
 

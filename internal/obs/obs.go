@@ -2,11 +2,7 @@
 // be printed. Message text never appears at info or above.
 package obs
 
-import (
-	"io"
-	"log/slog"
-	"time"
-)
+import "log/slog"
 
 // Keys of log attributes, the same everywhere.
 const (
@@ -27,32 +23,34 @@ const (
 	KeyElapsed     = "elapsed_ms"
 	KeyPath        = "path"
 	KeyPID         = "pid"
+	KeyAction      = "action"
+	KeyClass       = "class"
+	KeyCode        = "code"
+	KeyCommand     = "command"
+	KeyConcern     = "concern"
+	KeyContainer   = "container"
+	KeyGivenUp     = "given_up"
+	KeyHello       = "hello"
+	KeyHome        = "home"
+	KeyKind        = "kind"
+	KeyLevel       = "log_level"
+	KeyLimits      = "limits"
+	KeyMethod      = "method"
+	KeyName        = "name"
+	KeyOOM         = "oom"
+	KeyPause       = "pause_ms"
+	KeyRetryable   = "retryable"
+	KeyRuntime     = "runtime"
+	KeySandboxes   = "sandboxes"
+	KeySetting     = "setting"
+	KeySignal      = "signal"
+	KeyStack       = "stack"
+	KeyState       = "state"
+	KeyStatus      = "status"
+	KeyTested      = "tested"
+	KeyVersion     = "version"
+	KeyWhat        = "what"
 )
-
-// Logger writes to w as text or JSON, times in UTC with milliseconds.
-func Logger(w io.Writer, level slog.Leveler, json bool) *slog.Logger {
-	opt := &slog.HandlerOptions{Level: level, ReplaceAttr: func(_ []string, a slog.Attr) slog.Attr {
-		if a.Key == slog.TimeKey && a.Value.Kind() == slog.KindTime {
-			a.Value = slog.StringValue(a.Value.Time().UTC().Format("2006-01-02T15:04:05.000Z"))
-		}
-		return a
-	}}
-	if json {
-		return slog.New(slog.NewJSONHandler(w, opt))
-	}
-	return slog.New(slog.NewTextHandler(w, opt))
-}
-
-// Discard is a logger that writes nothing.
-func Discard() *slog.Logger { return slog.New(slog.DiscardHandler) }
-
-// Error is the attribute for err.
-func Error(err error) slog.Attr { return slog.Any(KeyError, err) }
-
-// Elapsed is the attribute for the time since start, in milliseconds.
-func Elapsed(start time.Time) slog.Attr {
-	return slog.Float64(KeyElapsed, float64(time.Since(start).Microseconds())/1000)
-}
 
 // Secret holds a value that no log, error or format verb shows. Reveal is the one way out.
 type Secret struct{ value string }
