@@ -38,6 +38,9 @@ func (r *Runner) ask(ctx context.Context, ex *turn.Exchange, text string) error 
 }
 
 func (r *Runner) hand(ctx context.Context, ex *turn.Exchange, text string) error {
+	if err := r.chooseDriver(ctx); err != nil {
+		return err
+	}
 	if err := r.rotate(ctx); err != nil {
 		return err
 	}
@@ -115,7 +118,7 @@ const rotatePatience = 30 * time.Second
 
 // rotate gives up a conversation that has become too long or too old, as the provider sees it. It is called between turns.
 func (r *Runner) rotate(ctx context.Context) error {
-	rotator, ok := r.opt.Provider.(provider.Rotator)
+	rotator, ok := r.driver().Provider.(provider.Rotator)
 	if !ok || r.continuation == "" {
 		return nil
 	}
@@ -144,8 +147,8 @@ func (r *Runner) queryInput(ctx context.Context, in provider.Input) (provider.Qu
 	if qi.Instructions, err = r.opt.Words.Instructions(ctx); err != nil {
 		return qi, fmt.Errorf("make instructions: %w", err)
 	}
-	if r.opt.MCP != nil {
-		if qi.MCP, err = r.opt.MCP(ctx); err != nil {
+	if r.driver().MCP != nil {
+		if qi.MCP, err = r.driver().MCP(ctx); err != nil {
 			return qi, err
 		}
 	}
@@ -155,7 +158,7 @@ func (r *Runner) queryInput(ctx context.Context, in provider.Input) (provider.Qu
 func (r *Runner) open(ctx context.Context, in provider.QueryInput) error {
 	started := time.Now()
 	own, cancel := context.WithCancel(ctx)
-	q, err := r.opt.Provider.Query(own, in)
+	q, err := r.driver().Provider.Query(own, in)
 	if err != nil {
 		cancel()
 		return err
@@ -165,7 +168,7 @@ func (r *Runner) open(ctx context.Context, in provider.QueryInput) error {
 	if err != nil {
 		return fmt.Errorf("read destinations: %w", err)
 	}
-	r.log.Debug("query opened", obs.KeyProvider, r.opt.Provider.Name(), "resumed", in.Continuation != "", obs.Elapsed(started))
+	r.log.Debug("query opened", obs.KeyProvider, r.driver().Provider.Name(), "resumed", in.Continuation != "", obs.Elapsed(started))
 	return nil
 }
 
@@ -236,7 +239,7 @@ func (r *Runner) drop() error {
 		case e := <-r.errands:
 			e.refuse(errStopped)
 		case <-patience.C:
-			r.log.Error("the provider does not end; it is left alone", obs.KeyProvider, r.opt.Provider.Name())
+			r.log.Error("the provider does not end; it is left alone", obs.KeyProvider, r.driver().Provider.Name())
 			events, done = nil, nil
 		}
 	}

@@ -58,7 +58,7 @@ func (r *Runner) aside(ev provider.Event) bool {
 	case provider.Progress:
 		r.log.Debug("progress", slog.String("what", ev.Message))
 	case provider.Compacted:
-		r.log.Info("the conversation was summarised", obs.KeyProvider, r.opt.Provider.Name())
+		r.log.Info("the conversation was summarised", obs.KeyProvider, r.driver().Provider.Name())
 	default:
 		return false
 	}

@@ -35,14 +35,14 @@ func (r *Runner) diagnose(err error, start bool) setback {
 	if errors.As(err, &q) {
 		s.class, s.retryable = q.Class, q.Retryable
 	}
-	s.invalid = r.opt.Provider.IsSessionInvalid(err)
+	s.invalid = r.driver().Provider.IsSessionInvalid(err)
 	return s
 }
 
 // failure reads an error result.
 func (r *Runner) failure(ev provider.Event) setback {
 	s := setback{class: ev.Class, retryable: ev.Retryable, notice: ev.Notice, resetsAt: ev.ResetsAt, err: errors.New(firstOf(ev.Message, ev.Text, "no details"))}
-	s.invalid = ev.Class == provider.ClassInvalidSession || r.opt.Provider.IsSessionInvalid(s.err)
+	s.invalid = ev.Class == provider.ClassInvalidSession || r.driver().Provider.IsSessionInvalid(s.err)
 	return s
 }
 
@@ -72,6 +72,9 @@ func (r *Runner) setback(ctx context.Context, ex *turn.Exchange, s setback, held
 		}
 		r.continuation, r.stored = "", ""
 		return r.again(ctx, ex, retry{exchange: ex}, held, true)
+	}
+	if stood, err := r.standIn(ctx, ex, s, held); stood || err != nil {
+		return err
 	}
 	if s.retryable && !s.invalid {
 		if n := ex.Attempt(); n <= len(r.opt.Pauses) {

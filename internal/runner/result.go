@@ -216,7 +216,7 @@ func (r *Runner) spend(ex *turn.Exchange, ev provider.Event) {
 		return
 	}
 	r.spent = append(r.spent, mailbox.Usage{
-		Timestamp: r.opt.Now(), Exchange: ex.ID(), SeriesID: ex.Series(), Provider: r.opt.Provider.Name(), Model: r.opt.Model, Failed: ev.IsError,
+		Timestamp: r.opt.Now(), Exchange: ex.ID(), SeriesID: ex.Series(), Provider: r.driver().Provider.Name(), Model: r.driver().Model, Failed: ev.IsError,
 		InputTokens: ev.Usage.InputTokens, OutputTokens: ev.Usage.OutputTokens, CacheReadTokens: ev.Usage.CacheReadTokens,
 		CacheCreationTokens: ev.Usage.CacheCreationTokens, CostUSD: ev.Usage.CostUSD,
 	})

@@ -186,6 +186,10 @@ func (fakeWords) Moved(before, after []mailbox.Destination) string {
 	return fmt.Sprintf("MOVED %d to %d", len(before), len(after))
 }
 
+func (fakeWords) StandIn(instead, answers string, class provider.Class, _ time.Time) string {
+	return fmt.Sprintf("%s for %s: %s", answers, instead, class)
+}
+
 func (fakeWords) RunLog(text string) string { return "log: " + text }
 
 func (fakeWords) Instructions(context.Context) (string, error) { return "be good", nil }

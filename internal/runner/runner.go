@@ -98,6 +98,8 @@ type Words interface {
 	RunLog(text string) string
 	// Notice tells a person in plain words that the agent failed; resetsAt is when a limit ends, if known.
 	Notice(class provider.Class, resetsAt time.Time) string
+	// StandIn tells a person in one line that another provider answers, and why.
+	StandIn(instead, answers string, class provider.Class, resetsAt time.Time) string
 }
 
 // Options of a Runner. All but those marked optional are required.
@@ -117,6 +119,8 @@ type Options struct {
 	UploadTrace func(ctx context.Context, continuation string) (string, error)
 	// MCP are the servers of a query; it is called before each one. Optional.
 	MCP func(ctx context.Context) ([]provider.MCPServer, error)
+	// Fallbacks stand in for Provider, in this order, when it cannot answer for a reason of its own. Optional.
+	Fallbacks []Driver
 	// Looked is called once, after the first look at the inbox. Optional.
 	Looked func()
 	// Ended is called when a query has ended. Optional.
@@ -154,9 +158,8 @@ func pauses() []time.Duration {
 
 // Runner is the loop. Make one with New; Run may be called once.
 type Runner struct {
-	opt  Options
-	caps provider.Caps
-	log  *slog.Logger
+	opt Options
+	log *slog.Logger
 
 	errands    chan *errand
 	scripts    chan scripted
@@ -167,6 +170,10 @@ type Runner struct {
 
 	// All below belongs to the goroutine of Run.
 
+	drivers []Driver    // the first one, then its fallbacks
+	at      int         // which of them answers
+	away    []time.Time // until when each one is not asked
+	caps    provider.Caps
 	q       *query
 	ahead   *provider.Event // read from the query and not yet handled
 	running *turn.Exchange  // the one the provider works on
@@ -233,7 +240,8 @@ func New(opt Options) *Runner {
 	}
 	opt.Mailbox = steady{opt.Mailbox}
 	return &Runner{
-		opt: opt, caps: opt.Provider.Caps(), log: opt.Log.With(obs.KeyComponent, "runner"),
+		opt: opt, log: opt.Log.With(obs.KeyComponent, "runner"),
+		drivers: append([]Driver{{opt.Provider, opt.Model, opt.MCP}}, opt.Fallbacks...), away: make([]time.Time, 1+len(opt.Fallbacks)), caps: opt.Provider.Caps(),
 		errands: make(chan *errand), scripts: make(chan scripted), slots: make(chan struct{}, maxScripts), gone: make(chan struct{}),
 		gated: map[string]mailbox.InRow{}, waiters: map[string]*waiter{}, look: true, poll: poll{pause: pollFirst},
 	}
@@ -264,11 +272,9 @@ func (r *Runner) Run(ctx context.Context) error {
 
 // recall reads what the session is and which conversation it goes on with.
 func (r *Runner) recall(ctx context.Context) error {
-	v, _, err := r.opt.Mailbox.StateValue(ctx, r.stateKey())
-	if err != nil {
-		return fmt.Errorf("read continuation: %w", err)
+	if err := r.recallConversation(ctx); err != nil {
+		return err
 	}
-	r.continuation, r.stored = v, v
 	home, err := r.opt.Mailbox.Routing(ctx)
 	if err != nil {
 		return fmt.Errorf("read routing: %w", err)
@@ -277,7 +283,17 @@ func (r *Runner) recall(ctx context.Context) error {
 	return nil
 }
 
-func (r *Runner) stateKey() string { return "continuation:" + r.opt.Provider.Name() }
+// recallConversation reads which conversation the provider goes on with.
+func (r *Runner) recallConversation(ctx context.Context) error {
+	v, _, err := r.opt.Mailbox.StateValue(ctx, r.stateKey())
+	if err != nil {
+		return fmt.Errorf("read continuation: %w", err)
+	}
+	r.continuation, r.stored = v, v
+	return nil
+}
+
+func (r *Runner) stateKey() string { return "continuation:" + r.driver().Provider.Name() }
 
 // exchange makes the state of an exchange over claimed rows.
 func (r *Runner) exchange(id string, rows []mailbox.InRow, sent []mailbox.OutRow) *turn.Exchange {

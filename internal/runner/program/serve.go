@@ -48,8 +48,7 @@ func serve(ctx context.Context, p paths, once bool, log *slog.Logger) (err error
 	if err != nil {
 		return err
 	}
-	chosen, err := choose(c.Provider)
-	if err != nil {
+	if _, err := choose(c.Provider); err != nil {
 		return err
 	}
 	box, err := sqlite.OpenRunner(ctx, p.root, sqlite.RunnerOptions{Incarnation: c.Incarnation, Log: log})
@@ -73,9 +72,7 @@ func serve(ctx context.Context, p paths, once bool, log *slog.Logger) (err error
 	worked := make(chan struct{}, 1)
 	s.side.Go(func() { reap(side, log) })
 	s.side.Go(func() { trim(side, worked) })
-	prov, err := chosen.make(setting{
-		config: c, agent: p.agent, home: os.Getenv("HOME"), env: os.Getenv, call: set.Call, relay: s.wayOut, log: log,
-	})
+	drivers, err := s.drivers(set)
 	if err != nil {
 		return err
 	}
@@ -87,7 +84,8 @@ func serve(ctx context.Context, p paths, once bool, log *slog.Logger) (err error
 		}
 	}
 	opt := runner.Options{
-		Mailbox: box, Bell: bell, Provider: prov, Limit: c.MaxMessagesPerPrompt, Cwd: p.agent, Dirs: dirs, Model: c.Model, Once: once, Log: log,
+		Mailbox: box, Bell: bell, Limit: c.MaxMessagesPerPrompt, Cwd: p.agent, Dirs: dirs, Once: once, Log: log,
+		Provider: drivers[0].Provider, Model: drivers[0].Model, MCP: drivers[0].MCP, Fallbacks: drivers[1:],
 		Words: w, Looked: s.openDoors, Ended: s.tools.Forget, Script: s.script,
 		Rested: func() {
 			select {
@@ -96,15 +94,47 @@ func serve(ctx context.Context, p paths, once bool, log *slog.Logger) (err error
 			}
 		},
 	}
-	if chosen.tools {
-		opt.MCP = s.servers
-	}
 	s.loop = runner.New(opt)
 	loop.Session = s.loop
-	log.Info("runner started", obs.KeyProvider, prov.Name(), obs.KeyIncarnation, c.Incarnation, obs.KeySession, c.SessionID)
+	log.Info("runner started", obs.KeyProvider, c.Provider, obs.KeyIncarnation, c.Incarnation, obs.KeySession, c.SessionID)
 	err = s.loop.Run(ctx)
 	log.Info("runner ended")
 	return err
+}
+
+// drivers are the providers of the agent's settings. A fallback that cannot be made is left out, with a warning.
+func (s *session) drivers(set *tool.Set) ([]runner.Driver, error) {
+	var all []runner.Driver
+	for i, one := range s.config.Chain() {
+		d, err := s.driver(one, set)
+		if err == nil {
+			all = append(all, d)
+			continue
+		}
+		if i == 0 {
+			return nil, err
+		}
+		s.log.Warn("a fallback cannot be used", obs.KeyProvider, one.Provider, obs.Error(err))
+	}
+	return all, nil
+}
+
+func (s *session) driver(one container.Choice, set *tool.Set) (runner.Driver, error) {
+	chosen, err := choose(one.Provider)
+	if err != nil {
+		return runner.Driver{}, err
+	}
+	p, err := chosen.make(setting{
+		config: s.config.With(one), agent: s.agent, home: os.Getenv("HOME"), env: os.Getenv, call: set.Call, relay: s.wayOut, log: s.log,
+	})
+	if err != nil {
+		return runner.Driver{}, err
+	}
+	d := runner.Driver{Provider: p, Model: one.Model}
+	if chosen.tools {
+		d.MCP = s.servers
+	}
+	return d, nil
 }
 
 // late is the loop, which is made after the tools and before anything can call them.

@@ -113,3 +113,7 @@ func (p paths) extraDirs() []string {
 	}
 	return dirs
 }
+
+func (w words) StandIn(instead, answers string, class provider.Class, resetsAt time.Time) string {
+	return prompt.StandIn(instead, answers, class, resetsAt, w.zone)
+}

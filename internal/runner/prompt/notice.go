@@ -9,13 +9,7 @@ import (
 // Notice tells a person in plain words that the agent could not answer, by class of failure. It never carries diagnostics.
 // resetsAt, if known, is when a limit ends; it is shown in zone (nil is UTC).
 func Notice(class provider.Class, resetsAt time.Time, zone *time.Location) string {
-	until := ""
-	if !resetsAt.IsZero() {
-		if zone == nil {
-			zone = time.UTC
-		}
-		until = " until " + resetsAt.In(zone).Format("Jan 2, 3:04 PM")
-	}
+	until := until(resetsAt, zone)
 	switch class {
 	case provider.ClassAuth:
 		return "I could not answer: I am not allowed to use the model. The person who runs this system has to check its key or log-in."
@@ -37,4 +31,31 @@ func Notice(class provider.Class, resetsAt time.Time, zone *time.Location) strin
 	case provider.ClassNone, provider.ClassOther:
 	}
 	return "I could not answer: something went wrong. Please ask again; the person who runs this system finds the details in its log."
+}
+
+// StandIn tells a person in one line that another provider answers, and why (spec/bugs.md PRV-4). resetsAt and zone are as for Notice.
+func StandIn(instead, answers string, class provider.Class, resetsAt time.Time, zone *time.Location) string {
+	why := "cannot answer at the moment"
+	switch class {
+	case provider.ClassAuth:
+		why = "refuses its key or log-in"
+	case provider.ClassQuota:
+		why = "has no budget left"
+	case provider.ClassRateLimit:
+		why = "takes no more requests for the moment"
+	case provider.ClassOverloaded:
+		why = "is overloaded"
+	}
+	return "(" + instead + " " + why + until(resetsAt, zone) + "; " + answers + " answers instead.)"
+}
+
+// until is when a limit ends, in words; empty if that is not known.
+func until(at time.Time, zone *time.Location) string {
+	if at.IsZero() {
+		return ""
+	}
+	if zone == nil {
+		zone = time.UTC
+	}
+	return " until " + at.In(zone).Format("Jan 2, 3:04 PM")
 }
