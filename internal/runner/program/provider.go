@@ -10,6 +10,7 @@ import (
 	"path/filepath"
 	"slices"
 	"strings"
+	"time"
 
 	"nanoclaw/internal/config/container"
 	"nanoclaw/internal/control"
@@ -29,7 +30,9 @@ type setting struct {
 	call   func(ctx context.Context, name string, args json.RawMessage) (string, error)
 	// relay is the way out of the sandbox, started on the first call.
 	relay func() (*relay.Relay, error)
-	log   *slog.Logger
+	// compaction says how a long conversation is to be summarised.
+	compaction func() string
+	log        *slog.Logger
 }
 
 // choice is one known provider.
@@ -84,9 +87,13 @@ func newClaude(s setting) (provider.Provider, error) {
 		return nil, err
 	}
 	return claude.New(claude.Options{
-		Program: program, Home: s.home, Env: claudeEnv(s, out), Model: s.config.Model, Effort: s.config.Effort, Log: s.log,
+		Program: program, Home: s.home, Env: claudeEnv(s, out), Model: s.config.Model, Fallback: s.config.FallbackModel, Effort: s.config.Effort,
+		Compaction: s.compaction, IdleClose: claudeIdle, Log: s.log,
 	})
 }
+
+// claudeIdle is how long a CLI that has nothing to do keeps its 200 MB.
+const claudeIdle = 3 * time.Minute
 
 // claudeEnv is the whole environment of the CLI: where its API is, the placeholder that stands for the key, and what any program
 // needs. Nothing else of the runner's environment is passed on.

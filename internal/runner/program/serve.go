@@ -72,16 +72,16 @@ func serve(ctx context.Context, p paths, once bool, log *slog.Logger) (err error
 	worked := make(chan struct{}, 1)
 	s.side.Go(func() { reap(side, log) })
 	s.side.Go(func() { trim(side, worked) })
-	drivers, err := s.drivers(set)
-	if err != nil {
-		return err
-	}
 	w := words{box: box, name: c.AssistantName, root: p.files, zone: prompt.Zone(os.Getenv("TZ")), dirs: dirs}
 	if p.own {
 		w.memory = p.agent
 		if err := memory.Ensure(p.agent); err != nil {
 			log.Warn("the agent's memory could not be set up; it goes on without", obs.Error(err))
 		}
+	}
+	drivers, err := s.drivers(set, func() string { return w.Compaction(side) })
+	if err != nil {
+		return err
 	}
 	opt := runner.Options{
 		Mailbox: box, Bell: bell, Limit: c.MaxMessagesPerPrompt, Cwd: p.agent, Dirs: dirs, Once: once, Log: log,
@@ -103,10 +103,10 @@ func serve(ctx context.Context, p paths, once bool, log *slog.Logger) (err error
 }
 
 // drivers are the providers of the agent's settings. A fallback that cannot be made is left out, with a warning.
-func (s *session) drivers(set *tool.Set) ([]runner.Driver, error) {
+func (s *session) drivers(set *tool.Set, compaction func() string) ([]runner.Driver, error) {
 	var all []runner.Driver
 	for i, one := range s.config.Chain() {
-		d, err := s.driver(one, set)
+		d, err := s.driver(one, set, compaction)
 		if err == nil {
 			all = append(all, d)
 			continue
@@ -119,13 +119,13 @@ func (s *session) drivers(set *tool.Set) ([]runner.Driver, error) {
 	return all, nil
 }
 
-func (s *session) driver(one container.Choice, set *tool.Set) (runner.Driver, error) {
+func (s *session) driver(one container.Choice, set *tool.Set, compaction func() string) (runner.Driver, error) {
 	chosen, err := choose(one.Provider)
 	if err != nil {
 		return runner.Driver{}, err
 	}
 	p, err := chosen.make(setting{
-		config: s.config.With(one), agent: s.agent, home: os.Getenv("HOME"), env: os.Getenv, call: set.Call, relay: s.wayOut, log: s.log,
+		config: s.config.With(one), agent: s.agent, home: os.Getenv("HOME"), env: os.Getenv, call: set.Call, relay: s.wayOut, compaction: compaction, log: s.log,
 	})
 	if err != nil {
 		return runner.Driver{}, err

@@ -61,6 +61,20 @@ func (w words) Instructions(ctx context.Context) (string, error) {
 	return prompt.Addendum(env), nil
 }
 
+// Compaction says how a long conversation is to be summarised. Names that cannot be read at the moment are left out.
+func (w words) Compaction(ctx context.Context) string {
+	all, err := w.box.Destinations(ctx)
+	home, homeErr := w.box.Routing(ctx)
+	if err != nil || homeErr != nil {
+		all = nil
+	}
+	names := make([]string, 0, len(all))
+	for _, d := range all {
+		names = append(names, d.Name)
+	}
+	return prompt.Compaction(names, strings.HasPrefix(home.ThreadID, mailbox.TaskThread))
+}
+
 func (w words) Moved(before, after []mailbox.Destination) string { return prompt.Moved(before, after) }
 
 func (w words) RunLog(text string) string { return prompt.RunLog(text) }
