@@ -1,6 +1,9 @@
 package wire
 
 import (
+	"crypto/rand"
+	"encoding/base64"
+	"encoding/hex"
 	"encoding/json"
 	"strings"
 
@@ -26,4 +29,16 @@ func Call(id, name, args string) history.Block {
 // Gone stands for a kept file that is not there any more, or that a model cannot see.
 func Gone(b history.Block) string {
 	return "[file " + b.Name + " (" + b.MimeType + ") cannot be shown]"
+}
+
+// NewID is an id for a call that came without one.
+func NewID() string {
+	var b [12]byte
+	_, _ = rand.Read(b[:]) // never fails
+	return "call_" + hex.EncodeToString(b[:])
+}
+
+// DataURL holds a file in itself.
+func DataURL(mimeType string, content []byte) string {
+	return "data:" + mimeType + ";base64," + base64.StdEncoding.EncodeToString(content)
 }
