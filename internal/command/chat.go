@@ -65,7 +65,7 @@ func (a *app) chat(ctx context.Context, f chatFlags, text string, oneShot bool) 
 	if err != nil {
 		return err
 	}
-	key, haveKey, err := a.takeKey()
+	keys, err := a.takeKeys()
 	if err != nil {
 		return err
 	}
@@ -81,7 +81,7 @@ func (a *app) chat(ctx context.Context, f chatFlags, text string, oneShot bool) 
 	if err := a.ensureHost(ctx, c, s.Home, !f.noStart); err != nil {
 		return err
 	}
-	if haveKey {
+	for _, key := range keys {
 		if err := c.PutSecret(ctx, key); err != nil {
 			return fmt.Errorf("hand the key to the host: %w", err)
 		}

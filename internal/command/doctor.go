@@ -39,13 +39,23 @@ type check struct {
 
 func (a *app) doctorCommand() *cobra.Command {
 	var asJSON bool
+	var provider, model string
 	cmd := &cobra.Command{
 		Use:   "doctor",
 		Short: "Check this machine and this home",
-		Long:  "doctor looks at what the host needs and says what to do about what is wrong. It changes nothing. Exit code 9 if a check fails.",
+		Long:  "doctor looks at what the host needs and says what to do about what is wrong. It changes nothing. With --provider it makes one real call to that provider's model instead. Exit code 9 if a check fails.",
 		Args:  noArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
-			checks, err := a.doctor(cmd.Context())
+			var checks []check
+			var err error
+			switch {
+			case provider != "":
+				checks, err = a.doctorProvider(cmd.Context(), provider, model)
+			case model != "":
+				err = usagef("--model goes with --provider")
+			default:
+				checks, err = a.doctor(cmd.Context())
+			}
 			if err != nil {
 				return err
 			}
@@ -63,8 +73,24 @@ func (a *app) doctorCommand() *cobra.Command {
 		},
 	}
 	cmd.Flags().BoolVar(&asJSON, "json", false, "print JSON")
+	cmd.Flags().StringVar(&provider, "provider", "", "make one real call: claude, anthropic, openai, ollama, codex or opencode")
+	cmd.Flags().StringVar(&model, "model", "", "the model to ask with --provider; without it the list of models is asked for")
 	a.settingFlags(cmd)
 	return cmd
+}
+
+// doctorProvider is doctor about one provider.
+func (a *app) doctorProvider(ctx context.Context, provider, model string) ([]check, error) {
+	home, err := a.home()
+	if err != nil {
+		return nil, err
+	}
+	s, err := a.load(home)
+	if err != nil {
+		return nil, err
+	}
+	c, err := a.checkProvider(ctx, home, s, provider, model)
+	return []check{c}, err
 }
 
 func printChecks(w io.Writer, checks []check) {

@@ -20,9 +20,10 @@ import (
 
 // keyVariables are the environment variables that hold keys of people. They leave the environment of this process
 // before anything is started.
-var keyVariables = []struct{ variable, kind string }{
-	{"ANTHROPIC_API_KEY", control.SecretAPIKey},
-	{"CLAUDE_CODE_OAUTH_TOKEN", control.SecretOAuthToken},
+var keyVariables = []struct{ variable, name, kind string }{
+	{"ANTHROPIC_API_KEY", control.SecretAnthropic, control.SecretAPIKey},
+	{"CLAUDE_CODE_OAUTH_TOKEN", control.SecretAnthropic, control.SecretOAuthToken},
+	{"OPENAI_API_KEY", control.SecretOpenAI, control.SecretAPIKey},
 }
 
 // startTime is how long a host may take until it answers.
@@ -31,18 +32,20 @@ const startTime = 20 * time.Second
 // LogName of a background host in <home>/logs.
 const LogName = "nanoclaw.log"
 
-// takeKey removes the keys from the environment and returns the first one.
-func (a *app) takeKey() (control.Secret, bool, error) {
-	var s control.Secret
+// takeKeys removes the keys from the environment and returns the first one of each name.
+func (a *app) takeKeys() ([]control.Secret, error) {
+	var keys []control.Secret
+	seen := map[string]bool{}
 	for _, k := range keyVariables {
-		if v := strings.TrimSpace(a.Getenv(k.variable)); v != "" && s.Value == "" {
-			s = control.Secret{Name: control.SecretAnthropic, Kind: k.kind, Value: v}
+		if v := strings.TrimSpace(a.Getenv(k.variable)); v != "" && !seen[k.name] {
+			seen[k.name] = true
+			keys = append(keys, control.Secret{Name: k.name, Kind: k.kind, Value: v})
 		}
 		if err := a.Unsetenv(k.variable); err != nil {
-			return s, false, fmt.Errorf("clear %s: %w", k.variable, err)
+			return nil, fmt.Errorf("clear %s: %w", k.variable, err)
 		}
 	}
-	return s, s.Value != "", nil
+	return keys, nil
 }
 
 // withoutKeys is the environment for a child.
