@@ -134,7 +134,7 @@ func (h *Host) build(ctx context.Context) error {
 	for _, a := range h.adapters {
 		byInstance[a.Info().Instance] = a
 	}
-	h.desk = operate.New(slices.Concat(operate.Commands(h.store, h, h.opt.Version), operate.GroupConfig(h.store, h))...)
+	h.desk = operate.New(slices.Concat(operate.Commands(h.store, h, h.opt.Version), operate.GroupConfig(h.store, h), h.observing())...)
 	h.delivery = delivery.New(delivery.Options{
 		Store: h.store, Adapters: byInstance, Log: h.log, Actions: h.actions(),
 		Put: func(ctx context.Context, s store.Session, rows ...mailbox.InRow) error {

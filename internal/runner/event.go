@@ -26,6 +26,7 @@ func (r *Runner) handle(ctx context.Context, ev provider.Event) error {
 		}
 		if ev.Kind == provider.ToolStart {
 			r.board.toolStarted(now, ev.Tool, ev.Timeout)
+			r.noteTool(ex, ev.Tool, now)
 		} else {
 			r.board.toolEnded(now, ev.Tool)
 		}

@@ -79,6 +79,7 @@ func (r *Runner) setback(ctx context.Context, ex *turn.Exchange, s setback, held
 	if s.retryable && !s.invalid {
 		if n := ex.Attempt(); n <= len(r.opt.Pauses) {
 			pause := r.opt.Pauses[n-1]
+			r.noteRetry(ex, s)
 			r.log.Warn("it is tried again", obs.KeyExchange, ex.ID(), obs.KeyCount, n, slog.Duration("pause", pause))
 			return r.again(ctx, ex, retry{exchange: ex, at: r.opt.Now().Add(pause)}, held, false)
 		}

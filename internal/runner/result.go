@@ -136,6 +136,7 @@ func (r *Runner) nudge(ctx context.Context, ex *turn.Exchange, bare string, held
 		return err
 	}
 	text := r.opt.Words.Nudge(Nudge{Lost: ex.Lost(), Bare: bare != "" && !ex.Spoke() && !ex.Task(), Task: ex.Task(), Known: names})
+	r.noteLost(ex, true)
 	// That the exchange was nudged is durable before the model is: a crash must not lead to a second nudge.
 	f := mailbox.Finish{Out: held, Usage: r.takeSpent()}
 	if len(ex.Rows()) > 0 {
@@ -257,7 +258,7 @@ func (r *Runner) finish(ctx context.Context, ex *turn.Exchange, on turn.Event, f
 	if ex.Nudged() && len(ex.Rows()) > 0 {
 		f.Forget = append(f.Forget, nudgedKey(ex.ID()))
 	}
-	f.Usage = r.takeSpent()
+	f.Usage, f.State = r.takeSpent(), r.noted(ex, on, f.State)
 	crashpoint.Hit("runner.finish")
 	if len(f.Out)+len(f.Completed)+len(f.Failed)+len(f.Skipped)+len(f.State)+len(f.Usage)+len(f.Forget) > 0 {
 		if _, err := r.opt.Mailbox.Finish(ctx, f); err != nil {

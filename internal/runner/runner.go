@@ -187,6 +187,7 @@ type Runner struct {
 	gated   map[string]mailbox.InRow // tasks whose scripts run
 	waiters map[string]*waiter       // by the id of the row they wait for
 	spent   []mailbox.Usage          // not yet in the usage log
+	notes   notes
 
 	continuation string // what a new query resumes: that of the last completed turn
 	stored       string // the same, in session state

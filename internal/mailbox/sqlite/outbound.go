@@ -37,7 +37,7 @@ iif(octet_length(exchange) > 1024, x'', exchange), iif(octet_length(reason) > 26
 	sqlAcksNewest   = `SELECT ` + ackColumns + ` FROM processing_ack ORDER BY change DESC LIMIT 1000`
 	sqlClaims       = `SELECT ` + ackColumns + ` FROM processing_ack WHERE status = 'processing' LIMIT 10000`
 	sqlSessionState = `SELECT iif(octet_length(key) > 1024, x'', key), iif(octet_length(value) > 262144, x'', value)
-FROM session_state LIMIT 1000`
+FROM session_state WHERE key < 'trace:' OR key >= 'trace;' LIMIT 1000` // notes are read one at a time
 	sqlContainerState = `SELECT iif(octet_length(turn) > 1024, x'', turn), iif(octet_length(current_tool) > 1024, x'', current_tool),
 iif(octet_length(tool_declared_timeout_ms) > 1024, x'', tool_declared_timeout_ms),
 iif(octet_length(tool_started_at) > 1024, x'', tool_started_at), iif(octet_length(updated_at) > 1024, x'', updated_at),
