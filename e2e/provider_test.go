@@ -1,0 +1,52 @@
+package e2e
+
+import (
+	"strings"
+	"testing"
+
+	"nanoclaw/internal/control"
+	"nanoclaw/internal/testkit/modelserver"
+)
+
+// admin runs a command of ncl over the control socket.
+func (m *machine) admin(command string, args ...string) string {
+	m.t.Helper()
+	stdout, stderr, code := m.ncl(m.environment(), "", append(strings.Fields(command), args...)...)
+	if code != 0 {
+		m.t.Fatalf("ncl %s: exit %d: %s%s", command, code, stdout, stderr)
+	}
+	return stdout
+}
+
+// One chat that begins with one provider, goes on with another and comes back: each answers with its tools, and each remembers its
+// own part, since a conversation is never handed to another provider.
+func TestSwitchProvider(t *testing.T) {
+	t.Parallel()
+	m, api := withClaude(t, "bubblewrap")
+	turn := func(name, secret, words string) modelserver.Request {
+		t.Helper()
+		a := m.ask(name, secret+" "+modelserver.Script(
+			modelserver.Step{Tools: []modelserver.Tool{call(t, "Bash", map[string]string{"command": "echo " + words, "description": "say"})}},
+			modelserver.Step{Tools: []modelserver.Tool{call(t, "mcp__nanoclaw__send_message", map[string]string{"to": "terminal", "text": words})}},
+			modelserver.Step{Text: `<message to="terminal">end of ` + name + `</message>`}))
+		if a.state != control.StateAnswered || strings.Join(a.texts, "|") != words+"|end of "+name {
+			t.Fatalf("%s: %+v", name, a)
+		}
+		requests := api.Requests()
+		return requests[len(requests)-1]
+	}
+	turn("m1", "alpha", "one")
+	if out := m.admin("groups config update", "--provider", "anthropic", "--model", "claude-test"); !strings.Contains(out, "provider anthropic") {
+		t.Fatalf("%s", out)
+	}
+	second := turn("m2", "beta", "two")
+	if second.Contains("alpha") {
+		t.Error("the second provider got the conversation of the first one")
+	}
+	m.admin("groups config update", "--provider", "claude")
+	third := turn("m3", "gamma", "three")
+	if !third.Contains("alpha") || third.Contains("beta") {
+		t.Error("the first provider did not go on with its own conversation")
+	}
+	m.nowhere(marker)
+}
