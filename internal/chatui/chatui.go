@@ -18,6 +18,7 @@ import (
 // Client is the host as the chat needs it.
 type Client interface {
 	Say(ctx context.Context, conversation string, m control.Say) (control.Accepted, error)
+	Answer(ctx context.Context, conversation string, a control.Answer) (control.Answered, error)
 	Ack(ctx context.Context, conversation string, seq int64) error
 	History(ctx context.Context, conversation string, before int64, limit int) (control.History, error)
 	Follow(ctx context.Context, conversation string, after int64, on func(control.Event) error) error
@@ -46,7 +47,7 @@ func Run(ctx context.Context, opt Options) error {
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
 	out := &outbox{wake: make(chan struct{}, 1)}
-	m := New(Config{Agent: opt.Agent, Notice: opt.Notice, Send: out.say, Ack: out.ack, Now: time.Now})
+	m := New(Config{Agent: opt.Agent, Notice: opt.Notice, Send: out.say, Answer: out.answer, Ack: out.ack, Now: time.Now})
 	m.Load(h)
 	p := tea.NewProgram(m, tea.WithContext(ctx), tea.WithInput(opt.In), tea.WithOutput(opt.Out),
 		tea.WithEnvironment(opt.Environ), tea.WithoutSignalHandler())
@@ -83,17 +84,26 @@ func Run(ctx context.Context, opt Options) error {
 	return nil
 }
 
-// outbox sends messages in the order they were typed, each until the host took it, and the newest acknowledgement.
+// outbox sends messages and answers in the order they were typed, each until the host took it, and the newest acknowledgement.
 type outbox struct {
 	mu    sync.Mutex
-	queue []control.Say
+	queue []typed
 	acked int64
 	wake  chan struct{}
 }
 
-func (o *outbox) say(m control.Say) {
+// typed is a message or an answer.
+type typed struct {
+	say    control.Say
+	answer control.Answer
+}
+
+func (o *outbox) say(m control.Say)       { o.put(typed{say: m}) }
+func (o *outbox) answer(a control.Answer) { o.put(typed{answer: a}) }
+
+func (o *outbox) put(t typed) {
 	o.mu.Lock()
-	o.queue = append(o.queue, m)
+	o.queue = append(o.queue, t)
 	o.mu.Unlock()
 	o.ring()
 }
@@ -123,17 +133,25 @@ func (o *outbox) run(ctx context.Context, c Client, conversation string, send fu
 		for ctx.Err() == nil {
 			o.mu.Lock()
 			acked := o.acked
-			var m control.Say
+			var next typed
 			if len(o.queue) > 0 {
-				m, o.queue = o.queue[0], o.queue[1:]
+				next, o.queue = o.queue[0], o.queue[1:]
 			}
 			o.mu.Unlock()
-			if m.ID != "" {
+			if m := next.say; m.ID != "" {
 				err := control.Repeat(ctx, func(ctx context.Context) error {
 					_, err := c.Say(ctx, conversation, m)
 					return err
 				})
 				send(SentMsg{ID: m.ID, Err: err})
+				continue
+			}
+			if a := next.answer; a.Question != "" {
+				err := control.Repeat(ctx, func(ctx context.Context) error {
+					_, err := c.Answer(ctx, conversation, a)
+					return err
+				})
+				send(AnsweredMsg{Question: a.Question, Err: err})
 				continue
 			}
 			if acked <= done {

@@ -16,11 +16,12 @@ import (
 	"nanoclaw/internal/id"
 )
 
-// Config of a model. Send and Ack must not block.
+// Config of a model. Send, Answer and Ack must not block.
 type Config struct {
 	Agent  string
 	Notice string
 	Send   func(control.Say)
+	Answer func(control.Answer)
 	Ack    func(seq int64)
 	Now    func() time.Time
 }
@@ -33,6 +34,11 @@ type (
 	SentMsg struct {
 		ID  string
 		Err error
+	}
+	// AnsweredMsg says what became of an answer given to Answer.
+	AnsweredMsg struct {
+		Question string
+		Err      error
 	}
 	tickMsg struct{}
 )
@@ -124,6 +130,9 @@ func (m *Model) Update(msg tea.Msg) (tea.Model, tea.Cmd) {
 	case SentMsg:
 		m.onSent(msg)
 		return m, nil
+	case AnsweredMsg:
+		m.onAnswered(msg)
+		return m, nil
 	case tickMsg:
 		m.ticking = false
 		return m, m.tick()
@@ -169,7 +178,9 @@ func (m *Model) onKey(k tea.KeyPressMsg) (tea.Model, tea.Cmd) {
 		m.layout()
 		m.sent = append(m.sent, text)
 		m.recall = len(m.sent)
-		m.send(text)
+		if !m.answer(text) {
+			m.send(text)
+		}
 		return m, m.tick()
 	case "pgup", "pgdown", "ctrl+up", "ctrl+down":
 		var cmd tea.Cmd
@@ -217,6 +228,44 @@ func (m *Model) send(text string) {
 	m.cfg.Send(s)
 }
 
+// answer takes a typed text as an answer to the newest open question that has such an option.
+func (m *Model) answer(text string) bool {
+	for _, it := range slices.Backward(m.items) {
+		if it.question == nil || it.closed || it.pending {
+			continue
+		}
+		i := control.Choice(it.question.Options, text)
+		if i < 0 {
+			continue
+		}
+		it.pending, it.reason, it.width = true, "", 0
+		m.refresh(true)
+		m.cfg.Answer(control.Answer{Question: it.question.ID, Value: it.question.Options[i].Value})
+		return true
+	}
+	return false
+}
+
+// onAnswered: that it was taken is shown by its event; a refusal by the host closes the question here.
+func (m *Model) onAnswered(msg AnsweredMsg) {
+	for _, it := range m.items {
+		if it.question == nil || it.question.ID != msg.Question || it.chosen != "" {
+			continue
+		}
+		it.pending = msg.Err == nil // its event follows
+		if msg.Err != nil {
+			it.reason, it.closed = Plain(msg.Err.Error()), control.IsCode(msg.Err, control.CodeConflict)
+		}
+		it.width = 0
+	}
+	m.refresh(m.view.AtBottom())
+}
+
+// asked reports whether a question waits for the person.
+func (m *Model) asked() bool {
+	return slices.ContainsFunc(m.items, func(it *item) bool { return it.question != nil && !it.closed && !it.pending })
+}
+
 func (m *Model) onSent(msg SentMsg) {
 	it := m.byID[control.AuthorUser+msg.ID]
 	if it == nil {
@@ -258,6 +307,7 @@ func (m *Model) take(e control.Event) {
 	case control.EventEdit:
 		if it := m.byID[control.AuthorAgent+e.Target]; it != nil {
 			it.text, it.edited, it.width = Plain(e.Text), true, 0
+			it.question, it.card = nil, nil
 		} else {
 			m.add(&item{author: control.AuthorAgent, text: Plain(e.Text), edited: true})
 		}
@@ -267,6 +317,10 @@ func (m *Model) take(e control.Event) {
 				it.reactions, it.width = append(it.reactions, line(e.Emoji)), 0
 				break
 			}
+		}
+	case control.EventAnswer:
+		if it := m.byID[control.AuthorAgent+e.Target]; it != nil {
+			it.closed, it.pending, it.chosen, it.reason, it.width = true, false, line(e.Text), "", 0
 		}
 	case control.EventSettled:
 		delete(m.open, e.Target)
@@ -296,6 +350,15 @@ func (m *Model) message(e control.Event) {
 		return
 	}
 	it := &item{id: e.ID, author: e.Author, text: Plain(e.Text), notice: e.Notice, marked: e.Marked}
+	for _, f := range e.Files {
+		it.files = append(it.files, FileLine(f))
+	}
+	if e.Question != nil {
+		it.question = plainQuestion(*e.Question)
+	}
+	if e.Card != nil {
+		it.card = plainCard(*e.Card)
+	}
 	m.byID[e.Author+e.ID] = it
 	m.add(it)
 	switch {
@@ -371,6 +434,8 @@ func (m *Model) Status() string {
 		parts = append(parts, "the host is away, connecting again · nanoclaw serve starts it")
 	case m.stopping:
 		parts = append(parts, "stopping · Ctrl-C again leaves")
+	case m.asked():
+		parts = append(parts, m.agent()+" asks you")
 	case m.work.Working:
 		parts = append(parts, "working")
 		if m.work.Tool != "" {

@@ -3,6 +3,7 @@ package command
 import (
 	"context"
 	"fmt"
+	"os"
 	"strings"
 	"time"
 
@@ -19,6 +20,7 @@ type chatFlags struct {
 	json         bool
 	noStart      bool
 	setup        bool
+	save         string // folder; empty: files stay where the host keeps them
 }
 
 func (a *app) chatCommand() *cobra.Command {
@@ -30,11 +32,16 @@ func (a *app) chatCommand() *cobra.Command {
 silent on purpose, 1 failed, 6 no host, 7 no answer in time. Without TEXT it is a full-screen chat; without a terminal
 it takes one message per line and ends after the last answer.
 
+A file that the agent sends is printed as a line with its path; --save copies it to a folder of yours. A question of the
+agent is printed with numbered options, on standard error if TEXT was given; any chat of the conversation answers it with
+the number or the text of an option.
+
 A host is started in the background if none runs. ANTHROPIC_API_KEY or CLAUDE_CODE_OAUTH_TOKEN, if set, is handed to
 the host, which keeps it; agents never see it.`,
 		Example: `  nanoclaw chat
   nanoclaw chat "what is in my notes?"
-  echo "summarise the news" | nanoclaw chat`,
+  echo "summarise the news" | nanoclaw chat
+  nanoclaw chat --save . "send me the report as a PDF"`,
 		RunE: func(cmd *cobra.Command, args []string) error {
 			return a.chat(cmd.Context(), f, strings.Join(args, " "), len(args) > 0)
 		},
@@ -44,6 +51,7 @@ the host, which keeps it; agents never see it.`,
 	cmd.Flags().BoolVar(&f.json, "json", false, "print JSON instead of text")
 	cmd.Flags().BoolVar(&f.noStart, "no-start", false, "do not start a host")
 	cmd.Flags().BoolVar(&f.setup, "setup", false, "first install what the sandbox needs, if that is possible")
+	cmd.Flags().StringVar(&f.save, "save", "", "copy files that the agent sends to this folder")
 	a.settingFlags(cmd)
 	return cmd
 }
@@ -60,6 +68,13 @@ func (a *app) chat(ctx context.Context, f chatFlags, text string, oneShot bool) 
 		return usagef("the message has %d bytes; the limit is %d", len(text), control.MaxText)
 	case f.timeout < 0:
 		return usagef("--timeout must not be negative")
+	case f.save != "":
+		if st, err := os.Stat(f.save); err != nil || !st.IsDir() {
+			return usagef("--save: %s is not a folder", f.save)
+		}
+		if !oneShot && a.Terminal(a.in) && a.Terminal(a.out) {
+			return usagef("--save needs TEXT or a pipe; the full-screen chat shows where files are")
+		}
 	}
 	s, err := a.settings()
 	if err != nil {

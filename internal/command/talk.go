@@ -20,6 +20,7 @@ type talk struct {
 	client       *control.Client
 	conversation string
 	flags        chatFlags
+	unsaved      error // the first file that could not be saved
 }
 
 // answer is what --json prints for one message.
@@ -65,13 +66,16 @@ func (t *talk) once(parent context.Context, text string) error {
 	}
 	got := collector{id: m.ID, seq: accepted.Seq}
 	err = t.client.Follow(ctx, t.conversation, before.Cursor, func(e control.Event) error {
+		if e.Question != nil && e.Seq > accepted.Seq {
+			t.printQuestion(e)
+		}
 		if got.take(e) {
 			return errEnough
 		}
 		return nil
 	})
 	if !errors.Is(err, errEnough) {
-		t.print(got.answer())
+		t.print(ctx, got.answer())
 		return t.giveUp(parent, err)
 	}
 	if got.unread > 0 {
@@ -80,8 +84,11 @@ func (t *talk) once(parent context.Context, text string) error {
 		fmt.Fprintf(t.err, "nanoclaw: the answer will be shown again: %v\n", err)
 	}
 	a := got.answer()
-	t.print(a)
-	return t.ended(a.State, a.Reason)
+	t.print(ctx, a)
+	if err := t.ended(a.State, a.Reason); err != nil {
+		return err
+	}
+	return t.unsaved
 }
 
 // giveUp names why an answer did not come.
@@ -114,13 +121,18 @@ func (t *talk) plain(w io.Writer, s string) string {
 	return s
 }
 
-func (t *talk) print(a answer) {
+func (t *talk) print(ctx context.Context, a answer) {
+	for i := range a.Messages {
+		t.saveFiles(ctx, &a.Messages[i])
+	}
 	if t.flags.json {
 		t.printJSON(t.out, a)
 		return
 	}
 	for _, e := range a.Messages {
-		t.printMessage(e)
+		if e.Question == nil { // that was printed when it came
+			t.printMessage(e)
+		}
 	}
 }
 
@@ -129,7 +141,21 @@ func (t *talk) printMessage(e control.Event) {
 	if e.Notice {
 		w = t.err
 	}
-	fmt.Fprintln(w, t.plain(w, strings.TrimRight(e.Text, "\n")))
+	if text := strings.TrimRight(e.Text, "\n"); text != "" || len(e.Files) == 0 {
+		fmt.Fprintln(w, t.plain(w, text))
+	}
+	for _, f := range e.Files {
+		fmt.Fprintln(w, chatui.FileLine(f))
+	}
+}
+
+// printQuestion shows a question while its message is still open: somebody has to answer it.
+func (t *talk) printQuestion(e control.Event) {
+	command := "nanoclaw chat "
+	if t.conversation != control.DefaultConversation {
+		command += "--conversation " + strings.TrimPrefix(t.conversation, "cli:") + " "
+	}
+	fmt.Fprintf(t.err, "%s\n(in another terminal, for example: %s1)\n", t.plain(t.err, e.Text), command)
 }
 
 // collector picks the answer to one message out of a conversation.
@@ -294,7 +320,7 @@ func (t *talk) wait(parent, ctx context.Context, events <-chan control.Event, sa
 			}
 		case e := <-events:
 			seen = max(seen, e.Seq)
-			note(t.event(e, open))
+			note(t.event(ctx, e, open))
 			if e.Kind == control.EventSettled {
 				t.ack(ctx, seen)
 			}
@@ -311,15 +337,19 @@ func (t *talk) wait(parent, ctx context.Context, events <-chan control.Event, sa
 }
 
 // event prints one event. The error is how a message of ours failed.
-func (t *talk) event(e control.Event, open map[string]bool) error {
+func (t *talk) event(ctx context.Context, e control.Event, open map[string]bool) error {
+	failed := t.saveFiles(ctx, &e)
 	if t.flags.json && e.Seq > 0 {
 		t.printJSON(t.out, e)
 	}
-	var failed error
 	switch e.Kind {
 	case control.EventMessage, control.EventEdit:
 		if !t.flags.json && e.Author == control.AuthorAgent {
 			t.printMessage(e)
+		}
+	case control.EventAnswer:
+		if e.Text != "" {
+			fmt.Fprintln(t.err, "answered: "+t.plain(t.err, e.Text))
 		}
 	case control.EventLost:
 		fmt.Fprintln(t.err, "the host is away, connecting again…")

@@ -1,6 +1,7 @@
 package control
 
 import (
+	"strconv"
 	"strings"
 )
 
@@ -126,6 +127,28 @@ type Question struct {
 type Option struct {
 	Label string `json:"label"`
 	Value string `json:"value"`
+}
+
+// Choice is the index of the option that a text names: by its label or value, whatever the case, else by its number from 1;
+// -1 if that is not exactly one.
+func Choice(options []Option, text string) int {
+	text = strings.TrimSpace(text)
+	named := -1
+	for i, o := range options {
+		if strings.EqualFold(strings.TrimSpace(o.Label), text) || strings.EqualFold(o.Value, text) {
+			if named >= 0 {
+				return -1
+			}
+			named = i
+		}
+	}
+	if named >= 0 {
+		return named
+	}
+	if n, err := strconv.Atoi(text); err == nil && n >= 1 && n <= len(options) && strconv.Itoa(n) == text {
+		return n - 1
+	}
+	return -1
 }
 
 // Card is a text with a heading and links.

@@ -5,12 +5,12 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
-	"strconv"
 	"strings"
 	"time"
 	"unicode/utf8"
 
 	"nanoclaw/internal/channel"
+	"nanoclaw/internal/control"
 	"nanoclaw/internal/crashpoint"
 	"nanoclaw/internal/id"
 	"nanoclaw/internal/mailbox"
@@ -221,23 +221,14 @@ func (s *Service) AnswerText(ctx context.Context, info channel.Info, m channel.I
 	return true, s.tell(ctx, q)
 }
 
-// choice is the option that a text names: by its label or value, else by its number; nil if that is not exactly one.
+// choice is the option that a text names, or nil.
 func choice(options []mailbox.Option, text string) *mailbox.Option {
-	text = strings.TrimSpace(text)
-	var named *mailbox.Option
-	for i := range options {
-		if o := &options[i]; strings.EqualFold(o.Label, text) || strings.EqualFold(o.Value, text) {
-			if named != nil {
-				return nil
-			}
-			named = o
-		}
+	shown := make([]control.Option, 0, len(options))
+	for _, o := range options {
+		shown = append(shown, control.Option{Label: o.Label, Value: o.Value})
 	}
-	if named != nil {
-		return named
-	}
-	if n, err := strconv.Atoi(text); err == nil && n >= 1 && n <= len(options) && strconv.Itoa(n) == text {
-		return &options[n-1]
+	if i := control.Choice(shown, text); i >= 0 {
+		return &options[i]
 	}
 	return nil
 }
