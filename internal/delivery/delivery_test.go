@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"io"
 	"strings"
 	"sync"
 	"testing"
@@ -22,6 +23,7 @@ import (
 // platform is an adapter whose answers are scripted by the text it is given.
 type platform struct {
 	idempotent bool
+	caps       channel.Caps
 	mu         sync.Mutex
 	script     map[string][]error // by text: the outcome of each try; none left is success
 	seen       []string           // every try: text, with a mark
@@ -31,7 +33,9 @@ type platform struct {
 }
 
 func (p *platform) Info() channel.Info {
-	return channel.Info{Type: "cli", Instance: "cli", Caps: channel.Caps{Idempotent: p.idempotent}}
+	caps := p.caps
+	caps.Idempotent = p.idempotent
+	return channel.Info{Type: "cli", Instance: "cli", Caps: caps}
 }
 func (p *platform) Run(ctx context.Context, _ channel.Host) error { <-ctx.Done(); return nil }
 func (p *platform) Status() channel.Status                        { return channel.Status{State: channel.Connected} }
@@ -42,7 +46,7 @@ func (p *platform) Deliver(_ context.Context, to channel.Address, op channel.Op,
 	}
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	entry := to.PlatformID + " " + op.Text
+	entry := to.PlatformID + " " + op.Text + shown(op)
 	if op.Marked {
 		entry += " (repeat)"
 	}
@@ -54,6 +58,34 @@ func (p *platform) Deliver(_ context.Context, to channel.Address, op channel.Op,
 		}
 	}
 	return channel.Receipt{IDs: []string{"p-" + key}}, nil
+}
+
+// shown is what an operation has beside its text.
+func shown(op channel.Op) string {
+	var b strings.Builder
+	if op.Kind != channel.OpText {
+		fmt.Fprintf(&b, "[%s %s%s]", op.Kind, op.Target, op.Emoji)
+	}
+	if op.Question != nil {
+		fmt.Fprintf(&b, " ?%s/%s/%d", op.Question.Title, op.Question.Text, len(op.Question.Options))
+	}
+	if op.Chosen != nil {
+		b.WriteString(" =" + op.Chosen.Selected)
+	}
+	if op.Card != nil {
+		fmt.Fprintf(&b, " card:%s/%d", op.Card.Title, len(op.Card.Links))
+	}
+	for _, f := range op.Files {
+		content := "unreadable"
+		if r, err := f.Open(); err == nil {
+			if all, err := io.ReadAll(r); err == nil && int64(len(all)) == f.Size {
+				content = string(all)
+			}
+			_ = r.Close()
+		}
+		fmt.Fprintf(&b, " %s=%s", f.Name, content)
+	}
+	return b.String()
 }
 
 func (p *platform) Settled(_ context.Context, s channel.Settlement) error {
@@ -80,8 +112,27 @@ type bundle struct {
 	p       *platform
 	session store.Session
 	told    []string
+	puts    []string // rows of the inbox: id, kind and content
 	mu      sync.Mutex
 	end     func()
+}
+
+// putErr makes puts fail while it is set.
+type putErr struct {
+	mu  sync.Mutex
+	err error
+}
+
+func (p *putErr) set(err error) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.err = err
+}
+
+func (p *putErr) get() error {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	return p.err
 }
 
 const chat = "cli:local"
@@ -92,6 +143,11 @@ func setup(t *testing.T, p *platform) *bundle {
 }
 
 func setupAt(t *testing.T, p *platform, home string) *bundle {
+	t.Helper()
+	return setupWith(t, p, home, nil, &putErr{})
+}
+
+func setupWith(t *testing.T, p *platform, home string, files Files, broken *putErr) *bundle {
 	t.Helper()
 	ctx := context.Background()
 	st, err := store.Open(ctx, home)
@@ -114,7 +170,18 @@ func setupAt(t *testing.T, p *platform, home string) *bundle {
 	if p.script == nil {
 		p.script = map[string][]error{}
 	}
-	b.s = New(Options{Store: st, Adapters: map[string]channel.Adapter{"cli": p}, Log: obs.Discard(), Closed: func(id.Session) {},
+	b.s = New(Options{Store: st, Adapters: map[string]channel.Adapter{"cli": p}, Log: obs.Discard(), Closed: func(id.Session) {}, Files: files,
+		Put: func(_ context.Context, _ store.Session, rows ...mailbox.InRow) error {
+			b.mu.Lock()
+			defer b.mu.Unlock()
+			if err := broken.get(); err != nil {
+				return err
+			}
+			for _, r := range rows {
+				b.puts = append(b.puts, fmt.Sprintf("%s %s %v %s", r.ID, r.Kind, r.Trigger, r.Content))
+			}
+			return nil
+		},
 		Tell: func(_ context.Context, _ id.Session, _, text string) error {
 			b.mu.Lock()
 			defer b.mu.Unlock()

@@ -50,12 +50,25 @@ type Rig interface {
 	Seen(ctx context.Context, place channel.Address, n int) ([]Seen, error)
 }
 
+// Presser is a Rig whose human can press the options of questions: needed for an adapter with buttons.
+type Presser interface {
+	// Press chooses an option of a question by its index. It returns what the platform tells the human: nothing if the answer
+	// was taken. It tries again as long as the adapter did not acknowledge it.
+	Press(ctx context.Context, place channel.Address, question Seen, option int) (told string, err error)
+}
+
 // Seen is one message of the account as a human sees it.
 type Seen struct {
 	ID        string
 	Text      string
 	Reactions []string
+	Files     []SeenFile
+	Options   []string // labels that can be pressed
+	Chosen    string   // what an answered question shows
 }
+
+// SeenFile is a file as it arrived.
+type SeenFile struct{ Name, Content string }
 
 // Bounds of the suite. Nothing waits for a fixed time; these end a test that hangs.
 const (
@@ -74,6 +87,7 @@ type testCase struct {
 func Run(t *testing.T, s Subject) {
 	t.Helper()
 	all := append(append(append([]testCase{}, lifecycleCases()...), inboundCases()...), outboundCases()...)
+	all = append(all, attachedCases()...)
 	for _, c := range all {
 		t.Run(c.id, func(t *testing.T) {
 			t.Parallel()

@@ -3,6 +3,9 @@ package cli
 import (
 	"context"
 	"errors"
+	"fmt"
+	"io"
+	"os"
 	"testing"
 
 	"go.uber.org/goleak"
@@ -18,9 +21,9 @@ func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 func TestConformance(t *testing.T) {
 	t.Parallel()
 	channeltest.Run(t, channeltest.Subject{
-		Rig: func(*testing.T) channeltest.Rig { return &rig{} },
-		New: func(t *testing.T, r channeltest.Rig) channel.Adapter {
-			a := New("ann", "Ann", t.TempDir())
+		Rig: func(t *testing.T) channeltest.Rig { return &rig{files: t.TempDir()} },
+		New: func(_ *testing.T, r channeltest.Rig) channel.Adapter {
+			a := New("ann", "Ann", r.(*rig).files)
 			r.(*rig).adapter = a
 			return a
 		},
@@ -33,7 +36,10 @@ func TestConformance(t *testing.T) {
 }
 
 // rig is a person with a client: it sends a message again, under the same id, until it is accepted.
-type rig struct{ adapter *Adapter }
+type rig struct {
+	adapter *Adapter
+	files   string // outlives adapters, as the store does
+}
 
 func (r *rig) Place(n int) channel.Address {
 	return channel.Address{PlatformID: "cli:place" + string(rune('a'+n/26)) + string(rune('a'+n%26))}
@@ -61,7 +67,26 @@ func (r *rig) Seen(ctx context.Context, place channel.Address, n int) ([]channel
 		for _, e := range events {
 			switch {
 			case e.Kind == control.EventMessage && e.Author == control.AuthorAgent:
-				out = append(out, channeltest.Seen{ID: e.ID, Text: e.Text})
+				seen := channeltest.Seen{ID: e.ID, Text: e.Text}
+				if e.Question != nil {
+					for _, o := range e.Question.Options {
+						seen.Options = append(seen.Options, o.Label)
+					}
+				}
+				for _, f := range e.Files {
+					content, err := r.read(ctx, place, e.ID, f)
+					if err != nil {
+						return err
+					}
+					seen.Files = append(seen.Files, channeltest.SeenFile{Name: f.Name, Content: content})
+				}
+				out = append(out, seen)
+			case e.Kind == control.EventAnswer:
+				for i := range out {
+					if out[i].ID == e.Target {
+						out[i].Options, out[i].Chosen = nil, e.Text
+					}
+				}
 			case e.Kind == control.EventEdit || e.Kind == control.EventReaction:
 				for i := range out {
 					if out[i].ID == e.Target && e.Kind == control.EventEdit {
@@ -81,6 +106,47 @@ func (r *rig) Seen(ctx context.Context, place channel.Address, n int) ([]channel
 		return nil, err
 	}
 	return out, nil
+}
+
+// read gives the bytes of a file: those that are served and those at its path must be the same.
+func (r *rig) read(ctx context.Context, place channel.Address, entry string, f control.File) (string, error) {
+	src, size, err := r.adapter.File(ctx, place.PlatformID, entry, f.Name)
+	if err != nil {
+		return "", err
+	}
+	defer func() { _ = src.Close() }()
+	served, err := io.ReadAll(src)
+	if err != nil {
+		return "", err
+	}
+	kept, err := os.ReadFile(f.Path)
+	if err == nil && (string(kept) != string(served) || size != f.Size || int64(len(kept)) != size) {
+		err = fmt.Errorf("%s: %d bytes are served as %d, %d are kept, the event says %d", f.Name, len(served), size, len(kept), f.Size)
+	}
+	return string(served), err
+}
+
+func (r *rig) Press(ctx context.Context, place channel.Address, question channeltest.Seen, option int) (string, error) {
+	h, err := r.adapter.History(ctx, place.PlatformID, 0, 100)
+	if err != nil {
+		return "", err
+	}
+	for _, e := range h.Events {
+		if e.ID != question.ID || e.Question == nil {
+			continue
+		}
+		for {
+			_, err := r.adapter.Answer(ctx, place.PlatformID, control.Answer{Question: e.Question.ID, Value: e.Question.Options[option].Value})
+			switch {
+			case errors.Is(err, channeltest.ErrStore):
+				continue
+			case control.IsCode(err, control.CodeConflict):
+				return err.Error(), nil
+			}
+			return "", err
+		}
+	}
+	return "", errors.New("there is no such question")
 }
 
 func (r *rig) last(ctx context.Context, place channel.Address) int64 {
