@@ -31,6 +31,8 @@ type Config struct {
 	FastMode      bool     `json:"fastMode,omitempty"`      // older form of Speed; after Load: Speed is fast
 	FallbackModel string   `json:"fallbackModel,omitempty"` // when Model is overloaded; empty: none
 	UploadTrace   bool     `json:"uploadTrace,omitempty"`   // /upload-trace may send a transcript away
+	Wire          string   `json:"wire,omitempty"`          // of provider openai: chat for chat completions; empty: Responses, where the server has them
+	ContextTokens int64    `json:"contextTokens,omitempty"` // of the model, for the native loop and as num_ctx of ollama; 0: what is known of it
 	// ScriptTimeoutSeconds is how long the script of a task may take: 1 to 300; default 30.
 	ScriptTimeoutSeconds int `json:"scriptTimeoutSeconds,omitempty"`
 	// Programs maps a provider program (claude, codex, …) to its path inside.
@@ -81,6 +83,9 @@ const (
 	// RelayAddress is the relay's address wherever the sandbox has a network of its own.
 	RelayAddress = "127.0.0.1:3128"
 )
+
+// WireChat is Config.Wire for a server that speaks nothing but chat completions.
+const WireChat = "chat"
 
 // Values of Config.Speed.
 const (
@@ -232,6 +237,14 @@ func (c *Config) normalize() (warnings []string) {
 	if c.FallbackModel != "" && c.FallbackModel == c.Model {
 		warnings = append(warnings, "fallbackModel: it is the model itself; none applies")
 		c.FallbackModel = ""
+	}
+	if c.Wire != "" && c.Wire != WireChat {
+		warnings = append(warnings, fmt.Sprintf("wire: %q is not %s; the provider's own applies", clip(c.Wire), WireChat))
+		c.Wire = ""
+	}
+	if c.ContextTokens < 0 {
+		warnings = append(warnings, "contextTokens: negative; what is known of the model applies")
+		c.ContextTokens = 0
 	}
 	if c.Incarnation < 0 {
 		warnings = append(warnings, "incarnation: negative; 0 applies")

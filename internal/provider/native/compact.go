@@ -95,6 +95,11 @@ func without(all []history.Message, prompt history.Message) []history.Message {
 // summary asks the model. What is too long even for that is made smaller.
 func (t *turn) summary(ctx context.Context, messages []history.Message, hint string) (string, error) {
 	words := wordsSummary
+	if f := t.p.opt.Compaction; f != nil {
+		if more := strings.TrimSpace(f()); more != "" {
+			words += "\n\n" + more
+		}
+	}
 	if hint != "" {
 		words += "\n[Above all: " + hint + "]"
 	}

@@ -13,6 +13,8 @@ import (
 	"nanoclaw/internal/provider/native"
 	"nanoclaw/internal/provider/native/wire"
 	"nanoclaw/internal/provider/native/wire/anthropic"
+	"nanoclaw/internal/provider/native/wire/ollama"
+	"nanoclaw/internal/provider/native/wire/openai"
 	"nanoclaw/internal/provider/providertest"
 	"nanoclaw/internal/testkit/modelserver"
 )
@@ -48,6 +50,11 @@ func wires() map[string]func(wire.Endpoint) wire.Wire {
 		"anthropic": func(e wire.Endpoint) wire.Wire {
 			return anthropic.New(anthropic.Options{Endpoint: e, Key: placeholder})
 		},
+		"openai": func(e wire.Endpoint) wire.Wire { return openai.New(openai.Options{Endpoint: e, Key: placeholder}) },
+		"chat": func(e wire.Endpoint) wire.Wire {
+			return openai.New(openai.Options{Endpoint: e, Key: placeholder, Chat: true})
+		},
+		"ollama": func(e wire.Endpoint) wire.Wire { return ollama.New(ollama.Options{Endpoint: e}) },
 	}
 }
 
@@ -76,10 +83,39 @@ func TestConformance(t *testing.T) {
 			t.Parallel()
 			providertest.Run(t, func(t *testing.T) *providertest.Subject {
 				home, cwd, api := t.TempDir(), t.TempDir(), model(t, modelserver.Options{})
-				return &providertest.Subject{
+				sub := &providertest.Subject{
 					Cwd: cwd, Stale: "0193a5b2-1111-7111-8111-111111111111", Statuses: true, Shell: true,
 					New: func(t *testing.T, _ *providertest.Tools) provider.Provider {
-						return make1(t, options(t, home, api.URL(), made))
+						opt := options(t, home, api.URL(), made)
+						opt.Pulse = 50 * time.Millisecond
+						return make1(t, opt)
+					},
+					Block: time.Second, Quiet: 300 * time.Millisecond,
+					Watchdog: func(t *testing.T, _ *providertest.Tools, silence time.Duration) provider.Provider {
+						opt := options(t, home, api.URL(), made)
+						opt.Wire = func() wire.Wire {
+							e := endpoint(t, api.URL())
+							e.First, e.Idle = silence, silence
+							return made(e)
+						}
+						return make1(t, opt)
+					},
+					Spontaneous: func(_ *testing.T, text, first, second string) string {
+						bash := call("Bash", map[string]any{"command": "read -t 0.5 line < <(sleep 9); true", "run_in_background": true})
+						return text + "\n" + modelserver.Script(modelserver.Step{Tools: []modelserver.Tool{bash}}, modelserver.Step{Text: first}, modelserver.Step{Text: second})
+					},
+					Shown: func() []string {
+						all := api.Requests()
+						var types []string
+						for _, m := range all[len(all)-1].Messages {
+							if m.Role == "user" {
+								types = nil
+								for _, shown := range m.Media {
+									types = append(types, shown.Type)
+								}
+							}
+						}
+						return types
 					},
 					Prompt: func(_ *testing.T, text string, steps ...providertest.Step) string {
 						if len(steps) == 0 {
@@ -112,6 +148,10 @@ func TestConformance(t *testing.T) {
 						return err
 					},
 				}
+				if name != "anthropic" { // what these wait for is the same code for every wire
+					sub.Quiet, sub.Watchdog, sub.Spontaneous, sub.Block = 0, nil, nil, 100*time.Millisecond
+				}
+				return sub
 			})
 		})
 	}
@@ -121,6 +161,9 @@ func script(steps []providertest.Step) []modelserver.Step {
 	var out []modelserver.Step
 	for _, s := range steps {
 		step := modelserver.Step{Text: s.Text, Status: s.Status}
+		if s.Silent {
+			step.Gate = "never"
+		}
 		switch {
 		case s.Tool == "no_such_tool":
 			step.Tools = []modelserver.Tool{{Name: s.Tool}}

@@ -26,6 +26,7 @@ const (
 	DefaultTries   = 6
 	DefaultBackoff = time.Second
 	DefaultMCPWait = 5 * time.Second
+	DefaultPulse   = 15 * time.Second
 )
 
 // Options of the provider. Wire, Home and HTTP are required; zero values of the others are defaults.
@@ -41,11 +42,14 @@ type Options struct {
 	Dirs     []string          // more folders that the model may work in
 	Window   int64             // tokens of the model's context; 0: what the wire says
 	Log      *slog.Logger
+	// Compaction gives the instructions for the summary of a long conversation; it is called at each. nil: none.
+	Compaction func() string
 
 	Steps   int           // answers of the model in one turn
 	Tries   int           // of one request that fails in a way that may pass
 	Backoff time.Duration // before the second try; doubled after each
 	MCPWait time.Duration // for tool servers before the first turn
+	Pulse   time.Duration // between signs of life while a model or a tool is waited for
 }
 
 // Provider starts conversations.
@@ -75,6 +79,9 @@ func New(opt Options) (*Provider, error) {
 	}
 	if opt.Backoff <= 0 {
 		opt.Backoff = DefaultBackoff
+	}
+	if opt.Pulse <= 0 {
+		opt.Pulse = DefaultPulse
 	}
 	if opt.MCPWait <= 0 {
 		opt.MCPWait = DefaultMCPWait

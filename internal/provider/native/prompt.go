@@ -5,6 +5,7 @@ import (
 	"io"
 	"net/http"
 	"os"
+	"path/filepath"
 	"slices"
 	"strings"
 
@@ -58,7 +59,7 @@ func (q *query) message(in provider.Input) (history.Message, error) {
 		m.Blocks[0].Text = "(an empty message)"
 	}
 	for _, a := range in.Attachments {
-		if a.Path == "" {
+		if !filepath.IsAbs(a.Path) {
 			continue
 		}
 		content, err := readAttachment(a.Path)

@@ -23,12 +23,8 @@ var (
 	errAborted     = errors.New("the conversation was aborted")
 )
 
-const (
-	// pulse is how often a sign of life is given while a model or a tool is waited for. What is waited for has limits of its own.
-	pulse = 15 * time.Second
-	// throttle bounds the signs of life of a stream.
-	throttle = time.Second
-)
+// throttle bounds the signs of life of a stream.
+const throttle = time.Second
 
 // query is one conversation. One goroutine (run) owns what is not under mu.
 type query struct {
@@ -142,8 +138,13 @@ func (q *query) run() {
 		if ended {
 			return
 		}
+		if text := q.box.Ended(); text != "" { // a turn that nobody asked for
+			q.exchange(provider.Input{Text: "[" + text + "]"})
+			continue
+		}
 		select {
 		case <-q.wake:
+		case <-q.box.Changed():
 		case <-q.ctx.Done():
 		}
 	}
@@ -220,7 +221,7 @@ func (q *query) alive() {
 
 // beat gives signs of life until the returned function is called.
 func (q *query) beat() (stop func()) {
-	t := time.NewTicker(pulse)
+	t := time.NewTicker(q.p.opt.Pulse)
 	over, gone := make(chan struct{}), make(chan struct{})
 	go func() {
 		defer close(gone)

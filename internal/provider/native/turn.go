@@ -46,7 +46,9 @@ const (
 func (q *query) exchange(in provider.Input) {
 	ctx, over := q.begin()
 	defer over()
-	q.emit(provider.Event{Kind: provider.Taken, InputID: in.ID})
+	if in.ID != "" {
+		q.emit(provider.Event{Kind: provider.Taken, InputID: in.ID})
+	}
 	t := &turn{query: q, start: q.conv.Len(), model: q.p.opt.Model}
 	var err error
 	if command(in) != "" {

@@ -7,11 +7,14 @@ import (
 	"strings"
 	"time"
 
+	"nanoclaw/internal/config/container"
 	"nanoclaw/internal/control"
 	"nanoclaw/internal/provider"
 	"nanoclaw/internal/provider/native"
 	"nanoclaw/internal/provider/native/wire"
 	"nanoclaw/internal/provider/native/wire/anthropic"
+	"nanoclaw/internal/provider/native/wire/ollama"
+	"nanoclaw/internal/provider/native/wire/openai"
 	"nanoclaw/internal/runner/relay"
 )
 
@@ -24,6 +27,19 @@ const (
 func newAnthropic(s setting) (provider.Provider, error) {
 	return newNative(s, anthropic.Name, firstByte, nextByte, func(e wire.Endpoint) wire.Wire {
 		return anthropic.New(anthropic.Options{Endpoint: e, Key: s.config.Credential.Placeholder})
+	})
+}
+
+func newOpenAI(s setting) (provider.Provider, error) {
+	return newNative(s, openai.Name, firstByte, nextByte, func(e wire.Endpoint) wire.Wire {
+		return openai.New(openai.Options{Endpoint: e, Key: s.config.Credential.Placeholder, Chat: s.config.Wire == container.WireChat})
+	})
+}
+
+// newOllama waits for as long as a small machine may need to load a model and to read a long prompt.
+func newOllama(s setting) (provider.Provider, error) {
+	return newNative(s, ollama.Name, 30*time.Minute, 10*time.Minute, func(e wire.Endpoint) wire.Wire {
+		return ollama.New(ollama.Options{Endpoint: e, Key: s.config.Credential.Placeholder, Context: s.config.ContextTokens})
 	})
 }
 
@@ -47,7 +63,8 @@ func newNative(s setting, name string, first, idle time.Duration, made func(wire
 	end := wire.Endpoint{URL: out.BaseURL(name), Client: direct, First: first, Idle: idle}
 	return native.New(native.Options{
 		Wire: func() wire.Wire { return made(end) }, Home: s.home, Env: nativeEnv(s, out), HTTP: direct, Web: outside,
-		Model: s.config.Model, Fallback: s.config.FallbackModel, Effort: s.config.Effort, Log: s.log,
+		Model: s.config.Model, Fallback: s.config.FallbackModel, Effort: s.config.Effort, Window: s.config.ContextTokens,
+		Compaction: s.compaction, Log: s.log,
 	})
 }
 

@@ -18,6 +18,8 @@ import (
 	"nanoclaw/internal/provider/claude"
 	"nanoclaw/internal/provider/mock"
 	"nanoclaw/internal/provider/native/wire/anthropic"
+	"nanoclaw/internal/provider/native/wire/ollama"
+	"nanoclaw/internal/provider/native/wire/openai"
 	"nanoclaw/internal/runner/relay"
 )
 
@@ -48,6 +50,8 @@ func choices() []choice {
 	return []choice{
 		{name: claude.Name, make: newClaude, tools: true},
 		{name: anthropic.Name, make: newAnthropic, tools: true},
+		{name: openai.Name, make: newOpenAI, tools: true},
+		{name: ollama.Name, make: newOllama, tools: true},
 		{name: mock.Name, make: newMock},
 	}
 }

@@ -1,5 +1,6 @@
 // Package modelserver is a scripted Anthropic Messages API on loopback, for tests: it answers what a script says, streams
-// like the real thing and records every request. It imports nothing of ours, so that any suite can use it.
+// like the real thing and records every request. The same scripts are served over the Responses and chat completions APIs of OpenAI
+// and over Ollama's. It imports nothing of ours, so that any suite can use it.
 //
 // The script stands in the prompt itself, so that the server keeps no state of a conversation and any number of them run
 // at once:
@@ -192,7 +193,13 @@ func (s *Server) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 		return
 	}
 	s.record(req)
+	if d, ok := dialectOf(r); ok {
+		s.answerIn(d, w, r, req)
+		return
+	}
 	switch {
+	case r.Method == http.MethodPost && strings.HasSuffix(r.URL.Path, "/api/show"):
+		showOllama(w)
 	case r.Method == http.MethodHead:
 		w.WriteHeader(http.StatusOK)
 	case r.Method == http.MethodPost && strings.HasSuffix(r.URL.Path, "/v1/messages/count_tokens"):

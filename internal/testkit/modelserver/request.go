@@ -73,6 +73,11 @@ func (r Request) Contains(text string) bool {
 
 // IsMessages reports whether the request asks the model, rather than for a token count or something else.
 func (r Request) IsMessages() bool {
+	for _, d := range dialects() {
+		if r.Method == http.MethodPost && strings.HasSuffix(r.Path, d.path) {
+			return true
+		}
+	}
 	return r.Method == http.MethodPost && strings.HasSuffix(r.Path, "/v1/messages")
 }
 
@@ -107,6 +112,10 @@ func readRequest(r *http.Request) (Request, error) {
 	out := Request{At: time.Now(), Method: r.Method, Path: r.URL.Path, Header: r.Header.Clone(), Body: body}
 	if r.Method != http.MethodPost || len(body) == 0 {
 		return out, nil
+	}
+	if d, ok := dialectOf(r); ok {
+		err := d.read(&out, body)
+		return out, err
 	}
 	var in struct {
 		Model    string          `json:"model"`

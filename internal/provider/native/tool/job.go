@@ -80,6 +80,10 @@ func (b *Box) run(command string, background bool) (*job, error) {
 		b.mu.Lock()
 		if background {
 			b.ended = append(b.ended, id)
+			select {
+			case b.changed <- struct{}{}:
+			default:
+			}
 		}
 		b.mu.Unlock()
 		close(j.done)
@@ -170,6 +174,9 @@ func (j *job) part(from, n int64) string {
 	}
 	return string(b[:got])
 }
+
+// Changed receives when Ended has something new.
+func (b *Box) Changed() <-chan struct{} { return b.changed }
 
 // Ended are the background commands that ended since the last call, as a text for the model; "" if none did.
 func (b *Box) Ended() string {

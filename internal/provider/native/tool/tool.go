@@ -62,8 +62,9 @@ type Options struct {
 // Box is the tools of one query and what they hold: background commands, and which files were read. Its tools may be called
 // from several goroutines.
 type Box struct {
-	opt  Options
-	mark string // in the environment of all it starts
+	opt     Options
+	mark    string        // in the environment of all it starts
+	changed chan struct{} // capacity 1
 
 	mu     sync.Mutex
 	jobs   map[string]*job
@@ -80,7 +81,7 @@ func NewBox(opt Options) *Box {
 	}
 	var mark [12]byte
 	_, _ = rand.Read(mark[:]) // never fails
-	return &Box{opt: opt, mark: hex.EncodeToString(mark[:]), jobs: map[string]*job{}, read: map[string]time.Time{}}
+	return &Box{opt: opt, changed: make(chan struct{}, 1), mark: hex.EncodeToString(mark[:]), jobs: map[string]*job{}, read: map[string]time.Time{}}
 }
 
 // Tools in a stable order.
