@@ -22,6 +22,7 @@ type desk struct {
 	*testing.T
 	m     *Model
 	said  []control.Say
+	chose []control.Answer
 	acked []int64
 	now   time.Time
 	seq   int64
@@ -30,9 +31,10 @@ type desk struct {
 func newDesk(t *testing.T, width, height int) *desk {
 	d := &desk{T: t, now: time.Unix(1_800_000_000, 0)}
 	d.m = New(Config{Agent: "Nano",
-		Send: func(s control.Say) { d.said = append(d.said, s) },
-		Ack:  func(n int64) { d.acked = append(d.acked, n) },
-		Now:  func() time.Time { return d.now }})
+		Send:   func(s control.Say) { d.said = append(d.said, s) },
+		Answer: func(a control.Answer) { d.chose = append(d.chose, a) },
+		Ack:    func(n int64) { d.acked = append(d.acked, n) },
+		Now:    func() time.Time { return d.now }})
 	d.do(tea.WindowSizeMsg{Width: width, Height: height})
 	return d
 }
