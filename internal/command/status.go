@@ -55,6 +55,9 @@ func printStatus(out io.Writer, st control.Status) error {
 		row("limits", "%s", st.Sandbox.Limits)
 	}
 	key := "no key"
+	if st.Provider.Free {
+		key = "needs no key"
+	}
 	if st.Provider.Key {
 		key = "key present"
 	}

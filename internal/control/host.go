@@ -36,7 +36,8 @@ type SandboxStatus struct {
 // ProviderStatus is what answers.
 type ProviderStatus struct {
 	Name string `json:"name"`
-	Key  bool   `json:"key"` // the host holds a key for it
+	Key  bool   `json:"key"`            // the host holds a key for it
+	Free bool   `json:"free,omitempty"` // it needs none
 }
 
 // ChannelStatus of one adapter instance.

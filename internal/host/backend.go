@@ -44,7 +44,9 @@ func (h *Host) Status(ctx context.Context) (control.Status, error) {
 	}
 	if groups, err := h.store.AgentGroups(ctx); err == nil && len(groups) > 0 {
 		s.Provider.Name = groups[0].Provider
-		if k, ok := providerKindOf(s.Provider.Name); ok && keyed(k.api) {
+		k, ok := providerKindOf(s.Provider.Name)
+		s.Provider.Free = ok && !keyed(k.api) && k.api != ""
+		if ok && keyed(k.api) {
 			_, keyErr := h.vault.Get(ctx, k.api)
 			s.Provider.Key = keyErr == nil
 		}

@@ -149,13 +149,13 @@ func (r *Runner) native(ctx context.Context, row mailbox.InRow) error {
 	return r.ask(ctx, ex, "")
 }
 
-// answer is an exchange that the runner itself answers, with a notice to who asked.
+// answer is an exchange that the runner itself answers, in words for who asked.
 func (r *Runner) answer(ctx context.Context, row mailbox.InRow, words string, forget ...string) error {
 	ex, err := r.claim(ctx, []mailbox.InRow{row})
 	if err != nil {
 		return err
 	}
-	content, err := mailbox.EncodeContent(mailbox.ChatOut{Text: words, Notice: true})
+	content, err := mailbox.EncodeContent(mailbox.ChatOut{Text: words})
 	if err != nil {
 		return err
 	}

@@ -205,7 +205,7 @@ func (r *Runner) commandEnded(ctx context.Context, ex *turn.Exchange, output str
 	asker, _ := ex.Asker()
 	row := mailbox.OutRow{Kind: mailbox.KindChat, Address: asker.Address, InReplyTo: asker.ID, Exchange: ex.ID()}
 	var err error
-	if row.Content, err = fitting(mailbox.ChatOut{Text: output, Notice: true}); err != nil {
+	if row.Content, err = fitting(mailbox.ChatOut{Text: output}); err != nil {
 		return err
 	}
 	return r.finish(ctx, ex, turn.Complete, mailbox.Finish{Out: []mailbox.OutRow{row}, Completed: ex.IDs(), State: r.conversation()})
