@@ -52,7 +52,7 @@ func withClaude(t *testing.T, kind string) (*machine, *modelserver.Server) {
 		t.Fatal(err)
 	}
 	t.Cleanup(api.Close)
-	m := setup(t, sandboxes(t)[kind]+"[claude]\nprogram = \""+program+"\"\n[anthropic]\nbase_url = \""+api.URL()+"\"\n")
+	m := setup(t, sandboxes(t)[kind]+"[claude]\nprogram = \""+program+"\"\n[anthropic]\nbase_url = \""+api.URL()+"\"\n[openai]\nbase_url = \""+api.URL()+"\"\n[ollama]\nbase_url = \""+api.URL()+"\"\n")
 	m.start()
 	if err := m.client.PutSecret(t.Context(), control.Secret{Name: control.SecretAnthropic, Kind: control.SecretAPIKey, Value: marker}); err != nil {
 		t.Fatal(err)

@@ -36,12 +36,16 @@ func TestSwitchProvider(t *testing.T) {
 		return requests[len(requests)-1]
 	}
 	turn("m1", "alpha", "one")
-	if out := m.admin("groups config update", "--provider", "anthropic", "--model", "claude-test"); !strings.Contains(out, "provider anthropic") {
-		t.Fatalf("%s", out)
+	if err := m.client.PutSecret(t.Context(), control.Secret{Name: control.SecretOpenAI, Kind: control.SecretAPIKey, Value: marker}); err != nil {
+		t.Fatal(err)
 	}
-	second := turn("m2", "beta", "two")
-	if second.Contains("alpha") {
-		t.Error("the second provider got the conversation of the first one")
+	for i, next := range [][]string{{"anthropic", "claude-test"}, {"ollama", "local"}, {"openai", "gpt-test"}} {
+		if out := m.admin("groups config update", "--provider", next[0], "--model", next[1]); !strings.Contains(out, "provider "+next[0]) {
+			t.Fatalf("%s", out)
+		}
+		if turn("b"+next[0], "beta", "two-"+next[0]).Contains("alpha") {
+			t.Errorf("%s (%d) got the conversation of the first provider", next[0], i)
+		}
 	}
 	m.admin("groups config update", "--provider", "claude")
 	third := turn("m3", "gamma", "three")
