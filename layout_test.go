@@ -83,6 +83,9 @@ func layer(path string) (name string, may []string) {
 		if family == "internal/sandbox" {
 			own = append(own, "internal/sandbox/limit", "internal/sandbox/local")
 		}
+		if family == "internal/provider" {
+			own = append(own, "internal/provider/child", "internal/provider/memory")
+		}
 		if under(path, "internal/provider/native/") {
 			own = append(own, "internal/provider/native/")
 		}

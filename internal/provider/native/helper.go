@@ -6,8 +6,8 @@ import (
 	"fmt"
 	"strings"
 
+	"nanoclaw/internal/provider/memory"
 	"nanoclaw/internal/provider/native/history"
-	"nanoclaw/internal/provider/native/memory"
 	"nanoclaw/internal/provider/native/tool"
 	"nanoclaw/internal/provider/native/wire"
 )

@@ -13,8 +13,8 @@ import (
 
 	"nanoclaw/internal/obs"
 	"nanoclaw/internal/provider"
+	"nanoclaw/internal/provider/memory"
 	"nanoclaw/internal/provider/native/history"
-	"nanoclaw/internal/provider/native/memory"
 	"nanoclaw/internal/provider/native/tool"
 	"nanoclaw/internal/provider/native/wire"
 	"nanoclaw/internal/slash"

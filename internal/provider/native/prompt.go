@@ -11,8 +11,8 @@ import (
 
 	"nanoclaw/internal/obs"
 	"nanoclaw/internal/provider"
+	"nanoclaw/internal/provider/memory"
 	"nanoclaw/internal/provider/native/history"
-	"nanoclaw/internal/provider/native/memory"
 )
 
 // systemPrompt is the part of the system prompt that stays the same within a conversation.

@@ -48,8 +48,9 @@ type Step struct {
 
 // Tool is one call that the model makes.
 type Tool struct {
-	Name  string          `json:"name"`
-	Input json.RawMessage `json:"input,omitempty"`
+	Name      string          `json:"name"`
+	Namespace string          `json:"namespace,omitempty"` // of the Responses API: the group of tools that Name is one of
+	Input     json.RawMessage `json:"input,omitempty"`
 }
 
 // Options of a server.

@@ -89,6 +89,10 @@ func readResponses(out *Request, body []byte) error {
 			m.parts(i.Output)
 			m.Results, m.Text = []ToolResult{{Text: m.Text, IsError: strings.HasPrefix(m.Text, "Error: ")}}, ""
 		}
+		if m.Role == "developer" || m.Role == "system" {
+			out.System += "\n" + m.Text
+			continue
+		}
 		out.add(m)
 	}
 	return nil
@@ -130,6 +134,9 @@ func streamResponses(p *play) {
 	for i, t := range p.step.Tools {
 		at := len(output)
 		item := object{"type": "function_call", "id": fmt.Sprintf("fc_%s_%d", p.id, i), "call_id": fmt.Sprintf("call_%s_%d", p.id, i), "name": t.Name, "status": "completed", "arguments": ""}
+		if t.Namespace != "" {
+			item["namespace"] = t.Namespace
+		}
 		send("response.output_item.added", object{"output_index": at, "item": item})
 		item["arguments"] = string(p.input(t))
 		send("response.function_call_arguments.done", object{"item_id": item["id"], "output_index": at, "arguments": item["arguments"]})
