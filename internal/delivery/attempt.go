@@ -77,6 +77,7 @@ func (s *Service) attempt(ctx context.Context, adapter channel.Adapter, row *sto
 			row.PlatformMessageID = receipt.IDs[0]
 		}
 		s.tellUnsent(ctx, row, o.unsent)
+		s.opt.Observe.Tried(row.Instance, string(store.Sent))
 		s.finish(ctx, row, store.Sent, "")
 		return true
 	}
@@ -87,6 +88,7 @@ func (s *Service) attempt(ctx context.Context, adapter channel.Adapter, row *sto
 func (s *Service) failed(ctx context.Context, adapter channel.Adapter, row *store.Ledger, err error) bool {
 	outcome := &channel.Outcome{Kind: channel.Ambiguous, Err: err}
 	errors.As(err, &outcome)
+	s.opt.Observe.Tried(row.Instance, string(outcome.Kind))
 	now := s.opt.Now()
 	switch outcome.Kind {
 	case channel.Permanent:
@@ -151,7 +153,9 @@ func (s *Service) finish(ctx context.Context, row *store.Ledger, state store.Led
 	if row.SessionID != "" {
 		s.opt.Closed(row.SessionID)
 	}
-	if state != store.Sent {
+	if state == store.Sent {
+		s.opt.Observe.Delivered(row.Instance, string(state), s.opt.Now().Sub(row.CreatedAt))
+	} else {
 		s.report(ctx, row)
 	}
 	if err == nil {
@@ -163,7 +167,8 @@ func (s *Service) finish(ctx context.Context, row *store.Ledger, state store.Led
 // cannot be told. Notices about notices are not sent.
 func (s *Service) report(ctx context.Context, row *store.Ledger) {
 	s.log.Warn("not delivered", obs.KeyLedger, string(row.ID), obs.KeySession, string(row.SessionID), obs.KeyDestination, row.PlatformID,
-		"state", string(row.State), obs.KeyReason, row.Reason)
+		obs.KeyState, string(row.State), obs.KeyReason, row.Reason)
+	s.opt.Observe.Delivered(row.Instance, string(row.State), s.opt.Now().Sub(row.CreatedAt))
 	if row.Kind == kindNotice {
 		return
 	}

@@ -32,9 +32,10 @@ type Options struct {
 	// Files are what agents attach to their messages; nil: there are none.
 	Files Files
 	// Put stores the rows of an action in the session's inbox, durable on return, and rings its runner's bell.
-	Put func(ctx context.Context, s store.Session, rows ...mailbox.InRow) error
-	Log *slog.Logger
-	Now func() time.Time
+	Put     func(ctx context.Context, s store.Session, rows ...mailbox.InRow) error
+	Log     *slog.Logger
+	Observe Observer // nil: nobody
+	Now     func() time.Time
 }
 
 // Numbers of the ledger (spec/host.md section 27, spec/channels.md section 2.4).
@@ -87,6 +88,9 @@ const kindNotice = "notice"
 func New(opt Options) *Service {
 	if opt.Now == nil {
 		opt.Now = time.Now
+	}
+	if opt.Observe == nil {
+		opt.Observe = deaf{}
 	}
 	return &Service{opt: opt, log: opt.Log.With(obs.KeyComponent, "delivery"), queues: map[store.Destination]*queue{}}
 }
@@ -199,6 +203,7 @@ func (s *Service) settle(ctx context.Context, m *store.Message) {
 			}
 		}
 	}
+	s.opt.Observe.Ended(m.Instance, string(m.State), s.opt.Now().Sub(m.Received))
 	if err := s.opt.Store.MarkSettled(context.WithoutCancel(ctx), m.RowID); err != nil {
 		s.log.Warn("could not note a settlement", obs.KeyMessage, m.RowID, obs.Error(err))
 	}

@@ -10,6 +10,7 @@ import (
 
 	"nanoclaw/internal/channel"
 	"nanoclaw/internal/obs"
+	"nanoclaw/internal/obs/metric"
 	"nanoclaw/internal/route"
 	"nanoclaw/internal/store"
 )
@@ -28,6 +29,7 @@ type desk struct {
 	answers answers
 	kv      channel.KV
 	log     *slog.Logger
+	metrics *metric.Set
 }
 
 // answers takes what people choose among the options of questions.
@@ -43,6 +45,13 @@ func newDesk(info channel.Info, router *route.Router, a answers, st *store.Store
 }
 
 func (d *desk) Inbound(ctx context.Context, m channel.Inbound) (channel.Verdict, error) {
+	begun := time.Now()
+	v, err := d.inbound(ctx, m)
+	d.metrics.Inbound(d.info.Instance, verdictWord(v, err), time.Since(begun))
+	return v, err
+}
+
+func (d *desk) inbound(ctx context.Context, m channel.Inbound) (channel.Verdict, error) {
 	if taken, err := d.answers.AnswerText(ctx, d.info, m); taken || err != nil {
 		return channel.Verdict{Kind: channel.Consumed}, err
 	}
@@ -83,7 +92,7 @@ func keep(ctx context.Context, a channel.Adapter, d *desk) {
 		if time.Since(began) > healthy {
 			pause = firstPause
 		}
-		d.log.Error("a channel ended; it is started again", obs.Error(err), "pause_ms", pause.Milliseconds())
+		d.log.Error("a channel ended; it is started again", obs.Error(err), obs.KeyPause, pause.Milliseconds())
 		select {
 		case <-ctx.Done():
 			return

@@ -22,6 +22,7 @@ import (
 	"nanoclaw/internal/mailbox"
 	"nanoclaw/internal/mailbox/sqlite"
 	"nanoclaw/internal/obs"
+	"nanoclaw/internal/obs/metric"
 	"nanoclaw/internal/operate"
 	"nanoclaw/internal/route"
 	"nanoclaw/internal/sandbox"
@@ -57,6 +58,7 @@ type Host struct {
 	why      string // why this runtime
 	install  string
 	finder   finder
+	metrics  *metric.Set
 	stop     context.CancelFunc
 	ending   sync.Once
 	endBoxes bool // stop the sandboxes too
@@ -113,7 +115,7 @@ func (h *Host) build(ctx context.Context) error {
 	if h.runtime, h.why, err = chooseRuntime(ctx, s, h.log); err != nil {
 		return err
 	}
-	h.log.Info("sandbox chosen", "runtime", h.runtime.Name(), "why", h.why, "limits", h.runtime.Limits())
+	h.log.Info("sandbox chosen", obs.KeyRuntime, h.runtime.Name(), obs.KeyReason, h.why, obs.KeyLimits, h.runtime.Limits())
 	h.finder = finder{s}
 	h.install = install
 	h.terminal, h.adapters = adapters(s.Home)
@@ -124,8 +126,9 @@ func (h *Host) build(ctx context.Context) error {
 			}
 		}
 	}
+	h.measure()
 	uid, gid := sandboxUser(s)
-	proxy, err := egress.New(egress.Options{Keys: h.vault, Audit: auditLog{h.store}, Log: h.log,
+	proxy, err := egress.New(egress.Options{Keys: h.vault, Audit: meteredAudit{auditLog{h.store}, h.metrics, hostsOf(upstreams(s))}, Log: h.log,
 		Upstreams: upstreams(s)})
 	if err != nil {
 		return err
@@ -136,7 +139,7 @@ func (h *Host) build(ctx context.Context) error {
 	}
 	h.desk = operate.New(slices.Concat(operate.Commands(h.store, h, h.opt.Version), operate.GroupConfig(h.store, h), h.observing())...)
 	h.delivery = delivery.New(delivery.Options{
-		Store: h.store, Adapters: byInstance, Log: h.log, Actions: h.actions(),
+		Store: h.store, Adapters: byInstance, Log: h.log, Observe: h.metrics, Actions: h.actions(),
 		Put: func(ctx context.Context, s store.Session, rows ...mailbox.InRow) error {
 			return h.sessions.Put(ctx, s, rows...)
 		},
@@ -151,10 +154,11 @@ func (h *Host) build(ctx context.Context) error {
 	})
 	h.sessions = session.New(session.Options{
 		Store: h.store, Outlet: h.delivery, Home: s.Home, Log: h.log,
-		Launcher: &launcher{
+		Observe: newObserver(h.metrics, h.store, h.began),
+		Launcher: meteredLauncher{h.metrics, &launcher{
 			settings: s, install: install, runtime: h.runtime, store: h.store, vault: h.vault, egress: proxy, programs: programs, finder: h.finder,
 			uid: uid, gid: gid, zone: config.Zone(s.Zone, os.Getenv).String(), log: h.log,
-		},
+		}},
 		Open: func(ctx context.Context, dir string) (session.Mailbox, error) {
 			b, err := sqlite.Create(ctx, dir, sqlite.HostOptions{OutUID: uid, SandboxGID: gid, Log: h.log})
 			if err != nil {
@@ -181,6 +185,7 @@ func (h *Host) serve(ctx context.Context) error {
 	desks := map[string]*desk{}
 	for _, a := range h.adapters {
 		desks[a.Info().Instance] = newDesk(a.Info(), router, h.delivery, h.store, h.log)
+		desks[a.Info().Instance].metrics = h.metrics
 	}
 	socket, err := server.Listen(h.opt.Settings.Home)
 	if err != nil {
@@ -190,6 +195,13 @@ func (h *Host) serve(ctx context.Context) error {
 	late, endLate := context.WithCancel(context.WithoutCancel(ctx))
 	defer endLate()
 	var running sync.WaitGroup
+	if a := h.opt.Settings.MetricsListen; a != "" {
+		ended, err := h.listenMetrics(ctx, a)
+		if err != nil {
+			return errors.Join(err, socket.Close())
+		}
+		running.Go(func() { <-ended })
+	}
 	running.Go(func() { supervise(ctx, h.adapters, desks) })
 	err = h.delivery.Start(late)
 	if err == nil {
@@ -210,7 +222,7 @@ func (h *Host) serve(ctx context.Context) error {
 	if h.opt.Ready != nil {
 		h.opt.Ready()
 	}
-	err = server.New(server.Options{Backend: h, Chat: h.terminal, Version: h.opt.Version, Log: h.log}).Serve(ctx, socket)
+	err = server.New(server.Options{Backend: h, Chat: h.terminal, Version: h.opt.Version, Log: h.log, Metrics: h.metrics.Handler(), Observe: h.metrics.Requested}).Serve(ctx, socket)
 	h.stop()
 	running.Wait()
 	h.sessions.Wait()

@@ -23,6 +23,7 @@ const (
 	KeyElapsed     = "elapsed_ms"
 	KeyPath        = "path"
 	KeyPID         = "pid"
+	KeyAddress     = "address"
 	KeyAction      = "action"
 	KeyClass       = "class"
 	KeyCode        = "code"

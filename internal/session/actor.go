@@ -62,7 +62,8 @@ type actor struct {
 	state    State
 	live     int64 // running incarnation, 0 if none
 	began    time.Time
-	progress bool // the running incarnation has written something
+	ending   string // why it is being stopped
+	progress bool   // the running incarnation has written something
 	unshown  []mailbox.Ack
 	project  *time.Timer
 	armed    bool
@@ -162,7 +163,7 @@ func (a *actor) run(ctx context.Context) {
 			a.onCheck(ctx)
 		case <-a.recycle:
 			if a.state == Running {
-				a.stop(ctx, stopGrace)
+				a.stop(ctx, stopGrace, EndedRecycled)
 			}
 		case <-a.left:
 		}

@@ -86,7 +86,10 @@ func (a *actor) onExit(ctx context.Context, exit sandbox.Exit) {
 	if !asked && exit.Code != 0 {
 		level = a.log.Warn
 	}
-	level("sandbox ended", obs.KeyIncarnation, a.live, "code", exit.Code, "signal", exit.Signal, "oom", exit.OOM, "stderr", tail(exit.Stderr))
+	level("sandbox ended", obs.KeyIncarnation, a.live, obs.KeyReason, a.endedBy(exit), obs.KeyCode, exit.Code, obs.KeySignal, exit.Signal, obs.KeyOOM, exit.OOM)
+	a.log.Debug("last words of a sandbox", obs.KeyIncarnation, a.live, obs.KeyWhat, tail(exit.Stderr)) // may hold message text
+	a.m.opt.Observe.SandboxEnded(a.endedBy(exit))
+	a.ending = ""
 	early := !asked && !a.progress && a.m.opt.Now().Sub(a.began) < quick
 	a.detach()
 	a.handle, a.live = nil, 0
@@ -120,7 +123,7 @@ func (a *actor) countTries(ctx context.Context) {
 		return
 	}
 	for _, t := range tried {
-		a.log.Warn("a message was not finished by the agent that took it", obs.KeyMessage, t.ID, obs.KeyCount, t.Tries, "given_up", t.Failed)
+		a.log.Warn("a message was not finished by the agent that took it", obs.KeyMessage, t.ID, obs.KeyCount, t.Tries, obs.KeyGivenUp, t.Failed)
 		if t.Failed {
 			a.giveUp(ctx, t.ID, fmt.Sprintf("the agent stopped %d times while working on it", t.Tries))
 		}
@@ -170,7 +173,7 @@ func (a *actor) fail(ctx context.Context, err error) {
 		o.since = a.m.opt.Now()
 	}
 	pause := min(retryFirst<<min(o.failures-1, 6), retryMost)
-	a.log.Error("an agent cannot be started; it is tried again", obs.Error(err), obs.KeyCount, o.failures, "pause_ms", pause.Milliseconds())
+	a.log.Error("an agent cannot be started; it is tried again", obs.Error(err), obs.KeyCount, o.failures, obs.KeyPause, pause.Milliseconds())
 	o.waiting, o.problem = true, err.Error()
 	o.timer.Reset(pause)
 	a.setState(a.state)
@@ -200,14 +203,15 @@ func (a *actor) hostile(ctx context.Context, err error) {
 		return
 	}
 	if a.state == Running {
-		a.stop(ctx, killGrace)
+		a.stop(ctx, killGrace, EndedHostile)
 	}
 	a.progress = false
 	a.fail(ctx, &sandbox.Failure{Class: sandbox.Denied, Op: "read the agent's outbox", Err: err, Hint: "the operator looks at the folder out/ of this session"})
 }
 
 // stop ends the sandbox in the background; onExit follows.
-func (a *actor) stop(ctx context.Context, grace time.Duration) {
+func (a *actor) stop(ctx context.Context, grace time.Duration, why string) {
+	a.ending = why
 	a.setState(Stopping)
 	h := a.handle
 	a.side.Go(func() {
@@ -234,7 +238,7 @@ func (a *actor) onIdle(ctx context.Context) {
 		return
 	}
 	a.log.Info("an idle sandbox is ended")
-	a.stop(ctx, stopGrace)
+	a.stop(ctx, stopGrace, EndedIdle)
 }
 
 // onCheck is the sweep's look: lost bells, stuck claims, silent runners.
@@ -263,7 +267,7 @@ func (a *actor) onCheck(ctx context.Context) {
 		return
 	}
 	a.log.Warn("a stuck agent is ended", obs.KeyReason, reason)
-	a.stop(ctx, killGrace)
+	a.stop(ctx, killGrace, EndedStuck)
 }
 
 // reproject repeats what show did not finish before an earlier host ended.
@@ -313,6 +317,7 @@ func (a *actor) showAll(ctx context.Context) error {
 			return err
 		}
 		a.unshown = nil
+		a.m.opt.Observe.Worked(ctx, a.s, a.box)
 	}
 	closed, err := a.m.opt.Store.Unprojected(ctx, a.session, projectPage)
 	if err != nil {

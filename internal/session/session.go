@@ -75,6 +75,7 @@ type Options struct {
 	ClaimTolerance time.Duration
 	Ceiling        time.Duration
 	Log            *slog.Logger
+	Observe        Observer // nil: nobody
 	Now            func() time.Time
 }
 
@@ -94,6 +95,9 @@ type Manager struct {
 func New(opt Options) *Manager {
 	if opt.Now == nil {
 		opt.Now = time.Now
+	}
+	if opt.Observe == nil {
+		opt.Observe = deaf{}
 	}
 	return &Manager{opt: opt, log: opt.Log.With(obs.KeyComponent, "session"), live: map[id.Session]*actor{}, due: make(chan time.Time, 16)}
 }

@@ -34,10 +34,13 @@ func (s *Server) handler() http.Handler {
 	plain("GET /v1/chat/{conversation}/history", s.history)
 	mux.HandleFunc("GET /v1/chat/{conversation}/events", s.events)
 	mux.HandleFunc("GET /v1/chat/{conversation}/files/{message}/{name}", s.file)
+	if s.opt.Metrics != nil {
+		mux.Handle("GET /metrics", s.opt.Metrics)
+	}
 	mux.HandleFunc("/", func(w http.ResponseWriter, r *http.Request) {
 		s.fail(w, &control.Error{Code: control.CodeNotFound, Message: fmt.Sprintf("there is no %s %s", r.Method, r.URL.Path)})
 	})
-	return s.door(mux)
+	return s.door(s.observed(mux))
 }
 
 // door checks who asks and in which protocol, and keeps a broken handler from ending the host.
@@ -48,10 +51,10 @@ func (s *Server) door(next http.Handler) http.Handler {
 		w.Header().Set(control.HeaderVersion, s.opt.Version)
 		defer func() {
 			if p := recover(); p != nil {
-				s.opt.Log.Error("control request panicked", "method", r.Method, obs.KeyPath, r.URL.Path, obs.KeyReason, fmt.Sprint(p), "stack", string(debug.Stack()))
+				s.opt.Log.Error("control request panicked", obs.KeyMethod, r.Method, obs.KeyPath, r.URL.Path, obs.KeyReason, fmt.Sprint(p), obs.KeyStack, string(debug.Stack()))
 				panic(http.ErrAbortHandler)
 			}
-			s.opt.Log.Debug("control request", "method", r.Method, obs.KeyPath, r.URL.Path, obs.Elapsed(start))
+			s.opt.Log.Debug("control request", obs.KeyMethod, r.Method, obs.KeyPath, r.URL.Path, obs.Elapsed(start))
 		}()
 		if allowed, _ := r.Context().Value(peerKey{}).(bool); !allowed {
 			w.Header().Set("Connection", "close")

@@ -63,6 +63,9 @@ type Options struct {
 	Chat    Chat // nil: the chat endpoints answer unavailable
 	Version string
 	Log     *slog.Logger
+	Metrics http.Handler // of GET /metrics; nil: not found
+	// Observe hears each request's pattern and status; nil: nobody. It must not block.
+	Observe func(route string, status int)
 	// PeerUID tells who is at the other end; nil is socket.PeerUID. Allowed are the process's own user and root.
 	PeerUID func(net.Conn) (int, error)
 }
