@@ -35,6 +35,7 @@ type fakeHost struct {
 	history   [][2]int64
 	answers   []control.Answer
 	files     map[string]string    // by conversation, message and name, joined with |
+	cut       int64                // how many bytes of a file are missing at its end
 	events    chan []control.Event // nil: Events fails at once
 	after     chan int64
 	err       error
@@ -91,7 +92,7 @@ func (f *fakeHost) File(_ context.Context, conversation, message, name string) (
 	if !ok {
 		return nil, 0, &control.Error{Code: control.CodeNotFound, Message: "no such file"}
 	}
-	return io.NopCloser(strings.NewReader(b)), int64(len(b)), nil
+	return io.NopCloser(strings.NewReader(b)), int64(len(b)) + f.cut, nil
 }
 
 func (f *fakeHost) Ack(_ context.Context, _ string, seq int64) error {
