@@ -153,3 +153,21 @@ func TestAttachedThingsAreHarmless(t *testing.T) {
 	d.event(control.Event{Kind: control.EventAnswer, Target: "b", Text: evil})
 	check()
 }
+
+// APR-10: an answered question keeps its title and text, also in a chat that is opened later; only the options go.
+func TestAPR10AnsweredQuestionKeepsItsText(t *testing.T) {
+	t.Parallel()
+	d := newDesk(t, 80, 20)
+	d.m.Load(control.History{Last: 2, Cursor: 2, Events: []control.Event{
+		{Seq: 1, Kind: control.EventMessage, Author: control.AuthorAgent, ID: "a", Text: "x", Question: &control.Question{ID: "q", Title: "Deploy", Text: "Now?",
+			Options: []control.Option{{Label: "Sure", Value: "y"}}}},
+		{Seq: 2, Kind: control.EventAnswer, Target: "a", Text: "Sure, go", Value: "y"},
+	}})
+	d.shows("Deploy", "Now?", "✓ Sure, go")
+	d.hides("1. Sure")
+	d.typed("1")
+	d.enter()
+	if len(d.chose) != 0 || len(d.said) != 1 {
+		t.Errorf("an answered question takes answers: %+v", d.chose)
+	}
+}

@@ -192,8 +192,8 @@ func TestAnsweredQuestionIsShownAsSuch(t *testing.T) {
 	})
 }
 
-// A question of a group goes to the person whose message it is about; the other members cannot answer it.
-func TestQuestionGoesToWhoeverItIsAbout(t *testing.T) {
+// APR-1: a question of a group goes to the person whose message it is about; the other members cannot answer it.
+func TestAPR1QuestionGoesToWhoeverItIsAbout(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
 		b := setup(t, &platform{caps: allCaps})
@@ -390,4 +390,34 @@ func TestOneAnswerOfMany(t *testing.T) {
 			t.Errorf("two answers: %q", b.inbox())
 		}
 	}
+}
+
+// APR-12: pressing an old question, after newer messages and a restart, is told to be too late and changes nothing.
+func TestAPR12OldQuestion(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		home := t.TempDir()
+		b := setupAt(t, &platform{caps: allCaps}, home)
+		q := b.ask(t, asking(1))
+		b.take(t, mailbox.Page{Rows: []mailbox.OutRow{row(3, chat, "newer")}})
+		wait(questionLife + time.Hour)
+		b.end()
+		again := setupAt(t, &platform{caps: allCaps}, home)
+		for range 2 {
+			if got := again.answer(t, press(q, "y")); got != "dropped: "+notOpen {
+				t.Errorf("the verdict is %q", got)
+			}
+		}
+		if err := again.s.Questions(context.Background()); err != nil {
+			t.Fatal(err)
+		}
+		wait(time.Minute)
+		if len(again.inbox()) != 0 {
+			t.Errorf("the inbox got %q", again.inbox())
+		}
+		if got := again.p.log(); len(got) != 1 || !strings.Contains(got[0], "[answered ") || strings.Contains(got[0], "=") {
+			t.Errorf("the chat shows %q; want the question closed without an answer", got)
+		}
+		again.end()
+	})
 }
