@@ -24,6 +24,7 @@ var keyVariables = []struct{ variable, name, kind string }{
 	{"ANTHROPIC_API_KEY", control.SecretAnthropic, control.SecretAPIKey},
 	{"CLAUDE_CODE_OAUTH_TOKEN", control.SecretAnthropic, control.SecretOAuthToken},
 	{"OPENAI_API_KEY", control.SecretOpenAI, control.SecretAPIKey},
+	{"NANOCLAW_HF_TOKEN", control.SecretHuggingFace, control.SecretAPIKey},
 }
 
 // startTime is how long a host may take until it answers.

@@ -35,6 +35,8 @@ type Settings struct {
 	AnthropicURL    string        // base URL of the Anthropic API
 	OpenAIURL       string        // base URL of the OpenAI API, or of a server that speaks it
 	OllamaURL       string        // base URL of the server of local models
+	UploadTrace     bool          // /upload-trace may hand a transcript out
+	UploadURL       string        // base URL of where transcripts go
 	CodexProgram    string        // the codex CLI on the host, as ClaudeProgram
 	OpencodeProgram string        // the opencode program on the host, as ClaudeProgram
 	EgressAllow     []string      // host:port a sandbox may CONNECT to
@@ -105,6 +107,13 @@ func options() []option {
 		{"anthropic.base_url", "https://api.anthropic.com", "base URL of the Anthropic API", baseURL(func(s *Settings) *string { return &s.AnthropicURL })},
 		{"openai.base_url", "https://api.openai.com", "base URL of the OpenAI API, or of a server that speaks it", baseURL(func(s *Settings) *string { return &s.OpenAIURL })},
 		{"ollama.base_url", "http://127.0.0.1:11434", "base URL of the server of local models", baseURL(func(s *Settings) *string { return &s.OllamaURL })},
+		{"upload_trace.allow", "false", "whether /upload-trace may hand the transcript of a conversation out", func(s *Settings, v string) (err error) {
+			if s.UploadTrace, err = strconv.ParseBool(v); err != nil {
+				return errors.New("must be true or false")
+			}
+			return nil
+		}},
+		{"upload_trace.base_url", "https://huggingface.co", "base URL of where transcripts go", baseURL(func(s *Settings) *string { return &s.UploadURL })},
 		{"egress.allow", "", "host:port pairs a sandbox may connect to, separated by commas", func(s *Settings, v string) error {
 			for _, p := range strings.Split(v, ",") {
 				if p = strings.TrimSpace(p); p != "" {

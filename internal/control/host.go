@@ -83,6 +83,9 @@ const (
 // SecretAnthropic is the name under which the key of the Anthropic API is kept.
 const SecretAnthropic = "anthropic"
 
+// SecretHuggingFace is the name under which the token of the account is kept that transcripts are uploaded to.
+const SecretHuggingFace = "huggingface"
+
 // SecretOpenAI is the name under which the key of the OpenAI API is kept.
 const SecretOpenAI = "openai"
 

@@ -94,10 +94,10 @@ func (h *Host) Stop(_ context.Context, sandboxes bool) error {
 
 // PutSecret keeps a key; the next request uses it.
 func (h *Host) PutSecret(ctx context.Context, s control.Secret) error {
-	if s.Name != apiAnthropic && s.Name != apiOpenAI {
-		return control.Invalid("name", "must be "+apiAnthropic+" or "+apiOpenAI)
+	if s.Name != apiAnthropic && s.Name != apiOpenAI && s.Name != control.SecretHuggingFace {
+		return control.Invalid("name", "must be "+apiAnthropic+", "+apiOpenAI+" or "+control.SecretHuggingFace)
 	}
-	if s.Name == apiOpenAI && s.Kind != control.SecretAPIKey {
+	if s.Name != apiAnthropic && s.Kind != control.SecretAPIKey {
 		return control.Invalid("kind", "must be "+control.SecretAPIKey)
 	}
 	kind := vault.Kind(s.Kind)

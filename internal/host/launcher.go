@@ -115,7 +115,7 @@ func (l *launcher) List(ctx context.Context) ([]sandbox.Handle, error) {
 
 func (l *launcher) open(ctx context.Context, dir string, s store.Session, fit outfit) (io.Closer, error) {
 	return l.egress.Open(ctx, filepath.Join(dir, "run"), egress.Session{
-		ID: s.ID, Group: s.AgentGroupID, Upstreams: fit.apis(), Allow: l.settings.EgressAllow, GID: l.gid,
+		ID: s.ID, Group: s.AgentGroupID, Upstreams: l.upstreams(fit), Allow: l.settings.EgressAllow, GID: l.gid,
 	}, 0o660)
 }
 
@@ -175,7 +175,7 @@ func (l *launcher) container(ctx context.Context, s store.Session, g store.Agent
 	c := container.Config{
 		AssistantName: g.AssistantName, GroupName: g.Name, AgentGroupID: string(g.ID), SessionID: string(s.ID),
 		Incarnation: incarnation, MaxMessagesPerPrompt: g.MaxMessages,
-		MCPServers: map[string]container.MCPServer{}, Programs: map[string]string{},
+		MCPServers: map[string]container.MCPServer{}, Programs: map[string]string{}, UploadTrace: l.settings.UploadTrace,
 		Relay: container.Relay{Listen: container.RelayAddress},
 	}
 	if l.runtime.Name() == sandbox.Process {

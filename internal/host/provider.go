@@ -62,6 +62,8 @@ func upstreams(s config.Settings) map[string]egress.Upstream {
 		apiAnthropic: egress.Anthropic(s.AnthropicURL),
 		apiOpenAI:    egress.OpenAI(s.OpenAIURL),
 		apiOllama:    egress.Ollama(s.OllamaURL),
+		container.UploadAPI: {Base: s.UploadURL, Key: control.SecretHuggingFace, Sign: egress.SignBearer, Paths: []string{"/api/whoami-v2", "/api/repos/create", "/api/datasets"},
+			Hint: "set NANOCLAW_HF_TOKEN and run `nanoclaw chat`, which hands it over"},
 	}
 }
 
@@ -133,6 +135,15 @@ func (o outfit) apis() []string {
 		if k.api != "" && !slices.Contains(all, k.api) {
 			all = append(all, k.api)
 		}
+	}
+	return all
+}
+
+// upstreams are what a sandbox may reach by the reverse proxy.
+func (l *launcher) upstreams(fit outfit) []string {
+	all := fit.apis()
+	if l.settings.UploadTrace {
+		all = append(all, container.UploadAPI)
 	}
 	return all
 }

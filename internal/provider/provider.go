@@ -5,6 +5,7 @@ package provider
 import (
 	"context"
 	"errors"
+	"io"
 	"time"
 )
 
@@ -41,19 +42,12 @@ type (
 		// stands for; "" means keep it. It may take seconds.
 		Rotate(ctx context.Context, continuation, cwd string) (reason string, err error)
 	}
-	// Observer is told of every exchange that has ended, for providers that keep no transcript of their own.
-	Observer interface {
-		ExchangeDone(ctx context.Context, e Exchange) error
+	// Keeper shows the transcript of a conversation.
+	Keeper interface {
+		// OpenTranscript returns the file and its name. The caller closes it.
+		OpenTranscript(continuation string) (r io.ReadCloser, name string, err error)
 	}
 )
-
-// Exchange is a prompt and what came of it.
-type Exchange struct {
-	Prompt       string // of the people, never a nudge
-	Result       string
-	Continuation string
-	Status       string // completed, undelivered, fallback, error
-}
 
 // QueryInput starts a query.
 type QueryInput struct {

@@ -2,6 +2,7 @@ package runner_test
 
 import (
 	"context"
+	"io"
 	"os"
 	"path/filepath"
 	"strings"
@@ -187,15 +188,28 @@ func crash(r *rig) {
 	r.live++
 }
 
+// kept is a provider with a transcript.
+type kept struct{ *fakeProvider }
+
+func (kept) OpenTranscript(continuation string) (io.ReadCloser, string, error) {
+	return io.NopCloser(strings.NewReader("lines of " + continuation)), continuation + ".jsonl", nil
+}
+
 func TestUploadTraceWhereAllowed(t *testing.T) {
 	t.Parallel()
 	r := newRig(t, claudelike, func(o *runner.Options) {
-		o.UploadTrace = func(_ context.Context, continuation string) (string, error) { return "uploaded " + continuation, nil }
+		o.Provider = kept{o.Provider.(*fakeProvider)}
+		o.UploadTrace = func(_ context.Context, name string, transcript io.Reader) (string, error) {
+			b, err := io.ReadAll(transcript)
+			return "uploaded " + name + ": " + string(b), err
+		}
 	}).start()
+	r.put(chat("c0", me, "/upload-trace"))
+	r.becomes(mailbox.AckCompleted, "c0")
 	r.put(chat("m1", me, "hi"))
 	a := r.prompted("[m1]")
 	a.query.emit(t, initial("c9"), text(block("me", "x")), result(""))
 	r.put(chat("c1", me, "/upload-trace"))
 	r.becomes(mailbox.AckCompleted, "c1")
-	r.saidExactly("me:x", "me:uploaded c9")
+	r.saidExactly("me:There is no conversation yet.", "me:x", "me:uploaded c9.jsonl: lines of c9")
 }

@@ -115,8 +115,9 @@ type Options struct {
 	// Script runs the script of a task, in any goroutine, until it has ended or ctx has. It says whether the model is to be asked
 	// and with what. Optional: without it tasks that have a script are skipped.
 	Script func(ctx context.Context, rowID, script string) (wake bool, data json.RawMessage, err error)
-	// UploadTrace hands the transcript of a conversation out and says where it is. Optional: switched off.
-	UploadTrace func(ctx context.Context, continuation string) (string, error)
+	// UploadTrace hands the transcript of a conversation out and says, in words for the person, where it is. The loop waits for it.
+	// Optional: switched off.
+	UploadTrace func(ctx context.Context, name string, transcript io.Reader) (string, error)
 	// MCP are the servers of a query; it is called before each one. Optional.
 	MCP func(ctx context.Context) ([]provider.MCPServer, error)
 	// Fallbacks stand in for Provider, in this order, when it cannot answer for a reason of its own. Optional.

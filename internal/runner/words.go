@@ -3,6 +3,7 @@ package runner
 import (
 	"cmp"
 	"context"
+	"errors"
 	"fmt"
 	"io/fs"
 	"path/filepath"
@@ -12,6 +13,7 @@ import (
 
 	"nanoclaw/internal/mailbox"
 	"nanoclaw/internal/obs"
+	"nanoclaw/internal/provider"
 )
 
 // costWords says what the conversation has cost, from the usage log. The provider's own figures count, failed answers too.
@@ -120,7 +122,20 @@ func (r *Runner) uploadTrace(ctx context.Context) string {
 	if r.opt.UploadTrace == nil {
 		return "Uploading transcripts is switched off here. The person who runs this system can allow it."
 	}
-	words, err := r.opt.UploadTrace(ctx, r.continuation)
+	keeper, ok := r.driver().Provider.(provider.Keeper)
+	if !ok {
+		return "This provider keeps no transcript that could be uploaded."
+	}
+	if r.continuation == "" {
+		return "There is no conversation yet."
+	}
+	file, name, err := keeper.OpenTranscript(r.continuation)
+	if err != nil {
+		r.log.Warn("the transcript cannot be read", obs.Error(err))
+		return "The transcript of this conversation cannot be read."
+	}
+	words, err := r.opt.UploadTrace(ctx, name, file)
+	err = errors.Join(err, file.Close())
 	if err != nil {
 		r.log.Warn("the transcript was not uploaded", obs.Error(err))
 		return "The transcript was not uploaded; the person who runs this system finds the reason in its log."

@@ -39,6 +39,9 @@ type Config struct {
 	Programs map[string]string `json:"programs"`
 }
 
+// UploadAPI is the name under which the host's reverse proxy reaches the account that transcripts go to.
+const UploadAPI = "huggingface"
+
 // Choice is a provider with what belongs to it.
 type Choice struct {
 	Provider   string     `json:"provider"`

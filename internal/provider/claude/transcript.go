@@ -93,6 +93,23 @@ func (t *transcript) close() {
 	_ = t.root.Close()
 }
 
+// OpenTranscript implements provider.Keeper.
+func (p *Provider) OpenTranscript(continuation string) (io.ReadCloser, string, error) {
+	t, err := p.transcript(continuation)
+	if err != nil {
+		return nil, "", err
+	}
+	return handle{t.file, t.root}, path.Base(t.name), nil
+}
+
+// handle is a file with the folder it was opened in.
+type handle struct {
+	*os.File
+	root *os.Root
+}
+
+func (h handle) Close() error { return errors.Join(h.File.Close(), h.root.Close()) }
+
 // entry is one line of a transcript.
 type entry struct {
 	Type      string    `json:"type"`

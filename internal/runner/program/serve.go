@@ -5,6 +5,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"io"
 	"io/fs"
 	"log/slog"
 	"os"
@@ -24,6 +25,7 @@ import (
 	"nanoclaw/internal/runner/relay"
 	"nanoclaw/internal/runner/script"
 	"nanoclaw/internal/runner/tool"
+	"nanoclaw/internal/runner/upload"
 )
 
 // session is all that one run of the program holds.
@@ -94,6 +96,9 @@ func serve(ctx context.Context, p paths, once bool, log *slog.Logger) (err error
 			}
 		},
 	}
+	if c.UploadTrace {
+		opt.UploadTrace = s.uploadTrace
+	}
 	s.loop = runner.New(opt)
 	loop.Session = s.loop
 	log.Info("runner started", obs.KeyProvider, c.Provider, obs.KeyIncarnation, c.Incarnation, obs.KeySession, c.SessionID)
@@ -139,6 +144,20 @@ func (s *session) driver(one container.Choice, set *tool.Set, compaction func() 
 
 // late is the loop, which is made after the tools and before anything can call them.
 type late struct{ tool.Session }
+
+// uploadTrace hands a transcript to the operator's account, by way of the host.
+func (s *session) uploadTrace(ctx context.Context, name string, transcript io.Reader) (string, error) {
+	out, err := s.wayOut()
+	if err != nil {
+		return "", err
+	}
+	link, err := upload.Trace(ctx, out.BaseURL(container.UploadAPI), name, transcript)
+	if errors.Is(err, upload.ErrNoToken) {
+		s.log.Warn("the transcript was not uploaded", obs.Error(err))
+		return "There is no token for the account that transcripts go to, or it is not accepted. The person who runs this system sets NANOCLAW_HF_TOKEN and opens a chat.", nil
+	}
+	return "The transcript is at " + link, err
+}
 
 // script runs the script of a task in the agent's folder.
 func (s *session) script(ctx context.Context, rowID, text string) (bool, json.RawMessage, error) {
