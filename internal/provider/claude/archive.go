@@ -72,8 +72,8 @@ func (p *Provider) write(t *transcript, session, cwd string) error {
 	return errors.Join(err, out.Flush(), f.Close())
 }
 
-// create makes a new file in a folder, and the folder if need be. The agent owns what is around it: nothing leads out of the
-// folder, or out of the one it lies in.
+// create makes a new file in a folder, and the folder if need be. The agent owns what is around it: nothing leads out of
+// that, and nothing blocks.
 func create(folder, name string) (*os.File, error) {
 	parent, err := os.OpenRoot(filepath.Dir(folder))
 	if err != nil {
@@ -84,17 +84,12 @@ func create(folder, name string) (*os.File, error) {
 	if err := parent.Mkdir(base, 0o755); err != nil && !errors.Is(err, fs.ErrExist) {
 		return nil, fmt.Errorf("make the folder of conversations: %w", err)
 	}
-	root, err := parent.OpenRoot(base)
-	if err != nil {
-		return nil, fmt.Errorf("open the folder of conversations: %w", err)
-	}
-	defer func() { _ = root.Close() }()
 	for n := 1; n <= mostNames; n++ {
 		full := name
 		if n > 1 {
 			full += "-" + strconv.Itoa(n)
 		}
-		f, err := root.OpenFile(full+".md", os.O_WRONLY|os.O_CREATE|os.O_EXCL, 0o644)
+		f, err := parent.OpenFile(filepath.Join(base, full+".md"), os.O_WRONLY|os.O_CREATE|os.O_EXCL, 0o644)
 		if !errors.Is(err, fs.ErrExist) {
 			if err != nil {
 				return nil, fmt.Errorf("make the archive: %w", err)

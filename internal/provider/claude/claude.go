@@ -38,6 +38,9 @@ const (
 	DefaultRotateAge     = 14 * 24 * time.Hour
 )
 
+// compactWindow is the number of tokens from which the CLI reckons when to summarise, unless Env says another.
+const compactWindow = "165000"
+
 // The versions of the CLI that this driver was run with. Others get a warning in the log.
 const (
 	OldestTested = "2.1.261"
@@ -188,6 +191,8 @@ func (p *Provider) environment(mark string) []string {
 		"PATH": DefaultPath, "LANG": "C.UTF-8",
 		"CLAUDE_CODE_DISABLE_NONESSENTIAL_TRAFFIC": "1",
 		"CLAUDE_CODE_ENTRYPOINT":                   "sdk-cli",
+		"CLAUDE_CODE_AUTO_COMPACT_WINDOW":          compactWindow,
+		"CLAUDE_CODE_DISABLE_AUTO_MEMORY":          "1", // the agent's own memory takes its place
 	}
 	if os.Getuid() == 0 {
 		env["IS_SANDBOX"] = "1" // without it the CLI refuses to bypass permissions as root

@@ -37,14 +37,14 @@ func (p *Provider) transcript(session string) (*transcript, error) {
 	if config == "" {
 		config = filepath.Join(p.opt.Home, ".claude")
 	}
-	root, err := os.OpenRoot(config)
+	root, err := os.OpenRoot(filepath.Dir(config))
 	if errors.Is(err, fs.ErrNotExist) {
 		return nil, errNoTranscript
 	}
 	if err != nil {
 		return nil, fmt.Errorf("open the folder of the claude CLI: %w", err)
 	}
-	t, err := find(root, session+".jsonl")
+	t, err := find(root, path.Join(filepath.Base(config), projects), session+".jsonl")
 	if err != nil {
 		_ = root.Close()
 		return nil, err
@@ -52,13 +52,21 @@ func (p *Provider) transcript(session string) (*transcript, error) {
 	return t, nil
 }
 
-func find(root *os.Root, base string) (*transcript, error) {
-	folders, err := fs.Glob(root.FS(), path.Join(projects, "*"))
+func find(root *os.Root, below, base string) (*transcript, error) {
+	list, err := root.OpenFile(below, os.O_RDONLY|syscall.O_DIRECTORY|syscall.O_NONBLOCK, 0)
+	if errors.Is(err, fs.ErrNotExist) {
+		return nil, errNoTranscript
+	}
+	if err != nil {
+		return nil, fmt.Errorf("open the folder of transcripts: %w", err)
+	}
+	defer func() { _ = list.Close() }()
+	folders, err := list.Readdirnames(-1)
 	if err != nil {
 		return nil, fmt.Errorf("list the folders of transcripts: %w", err)
 	}
 	for _, folder := range folders {
-		name := path.Join(folder, base)
+		name := path.Join(below, folder, base)
 		file, size, err := openRegular(root, name)
 		if errors.Is(err, fs.ErrNotExist) || errors.Is(err, syscall.ENOTDIR) {
 			continue

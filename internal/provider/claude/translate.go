@@ -184,9 +184,9 @@ func (q *query) turnBegins(s systemLine) {
 			Op: "reach the tool server " + container.ReservedMCPServer, Class: provider.ClassOther, Retryable: true,
 			Err: fmt.Errorf("the CLI reports it as %s, and without its tools no turn may run", ours),
 		}
-		q.events.put(provider.Event{Kind: provider.Result, IsError: true, Class: err.Class, Retryable: true, Message: err.Error(), Notice: noTools, Usage: &provider.Usage{}})
 		q.turn.over = true
-		q.fail(err)
+		q.fail(err) // first, so that nobody pushes into it after the result
+		q.events.put(provider.Event{Kind: provider.Result, IsError: true, Class: err.Class, Retryable: true, Message: err.Error(), Notice: noTools, Usage: &provider.Usage{}})
 	}
 }
 

@@ -6,9 +6,11 @@ import (
 	"fmt"
 	"log/slog"
 	"maps"
+	"math"
 	"os/exec"
 	"path/filepath"
 	"slices"
+	"strconv"
 	"strings"
 	"time"
 
@@ -92,8 +94,32 @@ func newClaude(s setting) (provider.Provider, error) {
 	}
 	return claude.New(claude.Options{
 		Program: program, Home: s.home, Env: claudeEnv(s, out), Model: s.config.Model, Fallback: s.config.FallbackModel, Effort: s.config.Effort,
-		Compaction: s.compaction, IdleClose: claudeIdle, Log: s.log,
+		Compaction: s.compaction, Conversations: s.env("NANOCLAW_CONVERSATIONS_DIR"), IdleClose: claudeIdle, Log: s.log,
+		RotateBytes: rotateBytes(s.env("CLAUDE_TRANSCRIPT_ROTATE_BYTES")), RotateAge: rotateAge(s.env("CLAUDE_TRANSCRIPT_ROTATE_AGE_DAYS")),
 	})
+}
+
+// rotateBytes is the size that a transcript may have; 0, the provider's own limit, for what is no number above it.
+func rotateBytes(v string) int64 {
+	n, err := strconv.ParseInt(v, 10, 64)
+	if err != nil {
+		return 0
+	}
+	return max(n, 0)
+}
+
+// rotateAge is the age that a conversation may have: negative, none, for days that are not above zero; 0, the provider's own limit,
+// for what is no number (spec/runner.md section 1.4).
+func rotateAge(v string) time.Duration {
+	const most = 36500 // days; more would not fit
+	days, err := strconv.ParseFloat(v, 64)
+	switch {
+	case err != nil || math.IsNaN(days):
+		return 0
+	case days <= 0:
+		return -1
+	}
+	return time.Duration(min(days, most) * float64(24*time.Hour))
 }
 
 // claudeIdle is how long a CLI that has nothing to do keeps its 200 MB.
