@@ -60,7 +60,7 @@ const noTools = "The agent could not reach its own tools."
 const unknownModel = "The model's provider does not offer the chosen model to this account. The owner must check the setting."
 
 // poisoned is what the API says of a conversation whose thinking blocks it does not accept any more: so will it of every later turn.
-var poisoned = regexp.MustCompile("(?i)`?thinking`? .*(signature|cannot be modified|must start with)|(signature|expected) .*`thinking`")
+var poisoned = regexp.MustCompile("(?i)`?thinking`? .*(signature|cannot be modified|must start with)|(signature|expected)\\b.*`thinking`")
 
 var apiStatus = regexp.MustCompile(`\b([45]\d\d)\b`)
 

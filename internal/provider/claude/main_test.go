@@ -1,6 +1,7 @@
 package claude_test
 
 import (
+	"flag"
 	"fmt"
 	"os"
 	"os/exec"
@@ -19,6 +20,10 @@ const (
 // TestMain is also the fake CLI (FAKE_CLAUDE says how it behaves). As root the tests run in a network namespace of their
 // own, where nothing but loopback exists: what passes there reached nobody.
 func TestMain(m *testing.M) {
+	if os.Getenv(fakeMode) == "tools" {
+		toolServer()
+		os.Exit(0)
+	}
 	if mode := os.Getenv(fakeMode); mode != "" {
 		os.Exit(fakeCLI(mode))
 	}
@@ -32,6 +37,11 @@ func TestMain(m *testing.M) {
 			fmt.Fprintln(os.Stderr, "no loopback in the namespace:", err)
 			os.Exit(1)
 		}
+	}
+	// the tests wait for other processes most of the time
+	flag.Parse()
+	if parallel := flag.Lookup("test.parallel"); parallel.Value.String() == parallel.DefValue {
+		_ = flag.Set("test.parallel", "6")
 	}
 	goleak.VerifyTestMain(m)
 }

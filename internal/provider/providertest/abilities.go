@@ -248,7 +248,7 @@ func activity(s *session) {
 	r.rest()
 }
 
-const silence = time.Second
+const silence = 2 * time.Second
 
 // watchdog: a model that says nothing any more ends its turn with an error that is worth a retry, and the conversation goes on.
 func watchdog(s *session) {
@@ -300,7 +300,7 @@ func toolIsNoSilence(s *session) {
 	r := s.start("", "", "wait", Step{Tool: "block", Args: `{}`}, Step{Text: "Awake."})
 	r.until(provider.ToolStart)
 	s.signal(s.tools.Blocked)
-	timer := time.AfterFunc(3*silence, s.tools.Release)
+	timer := time.AfterFunc(2*silence, s.tools.Release)
 	defer timer.Stop()
 	if _, result := r.until(provider.Result); result.Text != "Awake." || result.IsError {
 		s.Errorf("result: %+v", result)

@@ -1,0 +1,269 @@
+package claude_test
+
+import (
+	"context"
+	"encoding/json"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/modelcontextprotocol/go-sdk/mcp"
+
+	"nanoclaw/internal/provider"
+	"nanoclaw/internal/provider/claude"
+	"nanoclaw/internal/testkit/modelserver"
+)
+
+// real is the CLI with a home, a folder and a model of its own.
+type real struct {
+	t   *testing.T
+	p   *claude.Provider
+	api *modelserver.Server
+	cwd string
+}
+
+func newReal(t *testing.T, change ...func(*claude.Options)) *real {
+	t.Helper()
+	r := &real{t: t, api: model(t), cwd: t.TempDir()}
+	opt := options(program(t), t.TempDir(), r.api.URL())
+	for _, c := range change {
+		c(&opt)
+	}
+	var err error
+	if r.p, err = claude.New(opt); err != nil {
+		t.Fatal(err)
+	}
+	return r
+}
+
+// ask starts a query and gives it up when the test ends.
+func (r *real) ask(in provider.QueryInput, text string, steps ...modelserver.Step) provider.Query {
+	r.t.Helper()
+	ctx, cancel := context.WithTimeout(r.t.Context(), time.Minute)
+	r.t.Cleanup(cancel)
+	in.Cwd, in.Input.ID, in.Input.Text = r.cwd, "first", text+modelserver.Script(steps...)
+	q, err := r.p.Query(ctx, in)
+	if err != nil {
+		r.t.Fatal(err)
+	}
+	r.t.Cleanup(func() {
+		q.Abort()
+		for range q.Events() { // the reader must drain
+		}
+	})
+	return q
+}
+
+// turn asks once and gives the results that tools gave the model.
+func (r *real) turn(in provider.QueryInput, steps ...modelserver.Step) (results []modelserver.ToolResult, last modelserver.Request) {
+	r.t.Helper()
+	q := r.ask(in, "go ", steps...)
+	for _, e := range only(provider.Result, collect(q, endAfterResult(q))) {
+		if e.IsError {
+			r.t.Errorf("result: %+v", e)
+		}
+	}
+	all := r.api.Requests()
+	last = all[len(all)-1]
+	for _, m := range last.Messages {
+		results = append(results, m.Results...)
+	}
+	return results, last
+}
+
+// toolServer is a server over stdio: the fake CLI's process in another role.
+func toolServer() {
+	s := mcp.NewServer(&mcp.Implementation{Name: "test", Version: "1"}, nil)
+	for _, name := range []string{"a", "b", "c", "d.e"} {
+		mcp.AddTool(s, &mcp.Tool{Name: name, Description: "Says where it runs."}, func(context.Context, *mcp.CallToolRequest, struct{}) (*mcp.CallToolResult, any, error) {
+			cwd, err := os.Getwd()
+			return &mcp.CallToolResult{Content: []mcp.Content{&mcp.TextContent{Text: name + " in " + cwd}}}, nil, err
+		})
+	}
+	_ = s.Run(context.Background(), &mcp.StdioTransport{})
+}
+
+func stdioServer(t *testing.T, name string) provider.MCPServer {
+	t.Helper()
+	self, err := os.Executable()
+	if err != nil {
+		t.Fatal(err)
+	}
+	return provider.MCPServer{Name: name, Command: self, Env: map[string]string{fakeMode: "tools", "PATH": "/usr/bin:/bin"}, AlwaysLoad: true}
+}
+
+// The settings of a server hold for the model: which tools it may call, where it runs, under which name.
+func TestMCP3SettingsOfServers(t *testing.T) {
+	t.Parallel()
+	r := newReal(t)
+	folder, err := filepath.EvalSymlinks(t.TempDir())
+	if err != nil {
+		t.Fatal(err)
+	}
+	some, most := stdioServer(t, "my.some"), stdioServer(t, "most")
+	some.Only, some.Cwd = []string{"a", "d.e"}, folder
+	most.Without = []string{"b"}
+	call := func(names ...string) (step modelserver.Step) {
+		for _, n := range names {
+			step.Tools = append(step.Tools, modelserver.Tool{Name: n})
+		}
+		return step
+	}
+	in := provider.QueryInput{MCP: []provider.MCPServer{some, most}}
+	results, last := r.turn(in, call("mcp__my_some__a", "mcp__my_some__d_e", "mcp__my_some__b", "mcp__most__a", "mcp__most__b"), modelserver.Step{Text: "done"})
+	want := []string{"a in " + folder, "d.e in " + folder, "It is switched off for this agent.", "a in " + r.cwd, "No such tool available"}
+	if len(results) != len(want) {
+		t.Fatalf("results: %+v", results)
+	}
+	for i, w := range want {
+		if got := results[i].Text; !strings.Contains(got, w) && !strings.Contains(got, strings.Replace(w, r.cwd, folder, 1)) {
+			t.Errorf("call %d gave %q, want %q", i, got, w)
+		}
+	}
+	if slices.Contains(last.Tools, "mcp__most__b") || !slices.Contains(last.Tools, "mcp__most__c") {
+		t.Errorf("the model is offered %v", last.Tools)
+	}
+}
+
+// The CLI's own tools that look like ours do not exist; whoever calls one is told what to use.
+func TestMCP6LookAlikesNameOurs(t *testing.T) {
+	t.Parallel()
+	r := newReal(t)
+	results, last := r.turn(provider.QueryInput{}, modelserver.Step{Tools: []modelserver.Tool{
+		{Name: "SendMessage", Input: json.RawMessage(`{"to":"family","message":"hi"}`)}, {Name: "CronCreate"}, {Name: "AskUserQuestion"},
+	}}, modelserver.Step{Text: "done"})
+	for _, res := range results {
+		if !res.IsError {
+			t.Errorf("it worked: %+v", res)
+		}
+	}
+	for _, want := range []string{"mcp__nanoclaw__send_message", "mcp__nanoclaw__schedule_task", "mcp__nanoclaw__ask_user_question"} {
+		if !strings.Contains(string(last.Body), want) {
+			t.Errorf("no hint to %s", want)
+		}
+	}
+	for _, tool := range last.Tools {
+		if slices.Contains([]string{"SendMessage", "CronCreate", "AskUserQuestion", "ScheduleWakeup", "EnterPlanMode"}, tool) {
+			t.Errorf("the model is offered %s", tool)
+		}
+	}
+}
+
+// The model, its effort and the one that takes its place when it is overloaded reach the API (spec/bugs.md PRV-4, PRV-5).
+func TestPRV5ModelAndFallback(t *testing.T) {
+	t.Parallel()
+	r := newReal(t, func(o *claude.Options) {
+		o.Model, o.Effort, o.Fallback, o.Env["CLAUDE_CODE_MAX_RETRIES"] = "opus", "high", "haiku", "4"
+	})
+	q := r.ask(provider.QueryInput{}, "go ", modelserver.Step{Status: 529, Times: 3, Text: "back"})
+	all := collect(q, endAfterResult(q))
+	if res := only(provider.Result, all); len(res) != 1 || res[0].IsError || res[0].Text != "back" {
+		t.Errorf("results: %+v", res)
+	}
+	requests := r.api.Requests()
+	first, last := requests[0], requests[len(requests)-1]
+	if !strings.Contains(first.Model, "opus") || !strings.Contains(string(first.Body), `"effort":"high"`) || !strings.Contains(last.Model, "haiku") {
+		t.Errorf("asked %s first, %s last", first.Model, last.Model)
+	}
+	if p := only(provider.Progress, all); len(p) != 1 || !strings.Contains(p[0].Message, "haiku") {
+		t.Errorf("it is not told: %+v", p)
+	}
+}
+
+// The folders of a query are the model's to work in, and a missing one harms nobody.
+func TestDirs(t *testing.T) {
+	t.Parallel()
+	r, more := newReal(t), t.TempDir()
+	_, last := r.turn(provider.QueryInput{Dirs: []string{more, "/nonexistent/folder"}}, modelserver.Step{Text: "done"})
+	if !strings.Contains(string(last.Body), more) {
+		t.Error("the model is not told of the folder")
+	}
+}
+
+// What was said is archived before it is summarised, the summary keeps the rules of addressing, and nobody is spoken to because
+// of it. The next compaction of that day does not overwrite the archive.
+func TestGATE12CompactionKeepsTheAddresses(t *testing.T) {
+	t.Parallel()
+	n := 0
+	rule := `End with: only <message to="family"> is sent.`
+	r := newReal(t, func(o *claude.Options) { o.Compaction = func() string { n++; return rule } })
+	q := r.ask(provider.QueryInput{Instructions: "You are Andy."}, "remember the heron ", modelserver.Step{Text: "I will."}, modelserver.Step{Text: "<summary>A heron.</summary>"})
+	results := 0
+	all := collect(q, func(e provider.Event) {
+		if e.Kind != provider.Result {
+			return
+		}
+		next := []string{"/compact keep birds", "what was it? " + modelserver.Script(modelserver.Step{Text: "A heron."}, modelserver.Step{Text: "<summary>Again.</summary>"}), "/compact"}
+		if results < len(next) {
+			if err := q.Push(t.Context(), provider.Input{ID: "next", Text: next[results]}); err != nil {
+				t.Error(err)
+			}
+		} else {
+			q.End()
+		}
+		results++
+	})
+	if err := q.Err(); err != nil {
+		t.Error(err)
+	}
+	res := only(provider.Result, all)
+	if len(res) != 4 || res[1].IsError || res[1].Text != "The conversation so far was summarised." || res[2].Text != "A heron." {
+		t.Errorf("results: %+v", res)
+	}
+	if texts := only(provider.Text, all); len(texts) != 2 {
+		t.Errorf("texts: %+v", texts)
+	}
+	if c := only(provider.Compacted, all); len(c) != 2 || n != 2 {
+		t.Errorf("%d compactions, instructions given %d times", len(c), n)
+	}
+	asked := 0
+	for _, req := range r.api.Requests() {
+		if text := req.LastText("user"); strings.Contains(text, rule) && strings.Contains(text, "<summary>") && !strings.Contains(text, "local-command") {
+			asked++
+			if asked == 1 && !strings.Contains(text, "keep birds") {
+				t.Error("the words of the person are lost")
+			}
+		}
+		if !strings.Contains(req.System, "You are Andy.") && !strings.Contains(req.LastText("user"), rule) {
+			t.Error("a request without the instructions")
+		}
+	}
+	if asked != 2 {
+		t.Errorf("%d summaries with the rule", asked)
+	}
+	archives, err := filepath.Glob(filepath.Join(r.cwd, "conversations", "*.md"))
+	if err != nil || len(archives) != 2 {
+		t.Fatalf("archives: %v, %v", archives, err)
+	}
+	b, err := os.ReadFile(archives[0])
+	if err != nil || !strings.Contains(string(b), "remember the heron") || !strings.Contains(string(b), "I will.") {
+		t.Errorf("archive: %s, %v", b, err)
+	}
+}
+
+// A conversation that was rotated is not resumed: the CLI does not know it any more, and a new one begins.
+func TestRotatedConversation(t *testing.T) {
+	t.Parallel()
+	r := newReal(t, func(o *claude.Options) { o.RotateBytes = 1000 })
+	q := r.ask(provider.QueryInput{}, "remember the heron ", modelserver.Step{Text: "I will."})
+	var continuation string
+	for _, e := range only(provider.Init, collect(q, endAfterResult(q))) {
+		continuation = e.Continuation
+	}
+	reason, err := r.p.Rotate(t.Context(), continuation, r.cwd)
+	if reason == "" || err != nil {
+		t.Fatalf("%q, %v", reason, err)
+	}
+	archives, err := filepath.Glob(filepath.Join(r.cwd, "conversations", "*.md"))
+	if err != nil || len(archives) != 1 {
+		t.Errorf("archives: %v, %v", archives, err)
+	}
+	q = r.ask(provider.QueryInput{Continuation: continuation}, "and now? ", modelserver.Step{Text: "never"})
+	collect(q, nil)
+	if err := q.Err(); !r.p.IsSessionInvalid(err) {
+		t.Errorf("Err: %v", err)
+	}
+}
