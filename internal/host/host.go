@@ -97,6 +97,7 @@ func (h *Host) build(ctx context.Context) error {
 	if h.vault, err = vault.Open(filepath.Join(s.Home, "secrets")); err != nil {
 		return err
 	}
+	h.vault.Known(func(value obs.Secret) { obs.Hide(h.log, value) })
 	install, err := installID(s.Home)
 	if err != nil {
 		return err

@@ -141,12 +141,7 @@ func TestConformance(t *testing.T) {
 	}
 	told := map[string][]string{}
 	for _, m := range docRow.FindAllStringSubmatch(string(doc), -1) {
-		for _, l := range strings.Fields(strings.NewReplacer("`", "", ",", " ", "–", "").Replace(m[2])) {
-			told[m[1]] = append(told[m[1]], l)
-		}
-		if told[m[1]] == nil {
-			told[m[1]] = []string{}
-		}
+		told[m[1]] = strings.Fields(strings.NewReplacer("`", "", ",", " ", "–", "").Replace(m[2]))
 	}
 	there := map[string]bool{}
 	for _, m := range helpLine.FindAllStringSubmatch(body, -1) {

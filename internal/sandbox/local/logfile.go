@@ -23,9 +23,10 @@ const (
 // LogPath is the file in a state folder that takes what a sandbox writes on stdout and stderr.
 func LogPath(stateDir string) string { return filepath.Join(stateDir, "sandbox.log") }
 
-// OpenLog makes the log file of a new sandbox, empty. Every writer appends, so that it can be cut under them.
+// OpenLog makes the log file of a new sandbox, empty; that of the one before stays beside it as sandbox.log.1. Every writer
+// appends, so that it can be cut under them.
 func OpenLog(stateDir string) (*os.File, error) {
-	if err := os.Remove(LogPath(stateDir)); err != nil && !errors.Is(err, fs.ErrNotExist) {
+	if err := os.Rename(LogPath(stateDir), LogPath(stateDir)+".1"); err != nil && !errors.Is(err, fs.ErrNotExist) {
 		return nil, err
 	}
 	return os.OpenFile(LogPath(stateDir), os.O_CREATE|os.O_EXCL|os.O_WRONLY|os.O_APPEND, 0o600)
