@@ -94,7 +94,7 @@ func (s *Service) carryOut(ctx context.Context, row *store.Ledger) (refusal, err
 			return nil, fmt.Errorf("put the answer into the inbox: %w", err)
 		}
 	}
-	s.log.Debug("an action was carried out", "action", name, obs.KeySession, string(sess.ID), obs.KeyLedger, string(row.ID), obs.Elapsed(begun))
+	s.log.Debug("an action was carried out", obs.KeyAction, name, obs.KeySession, string(sess.ID), obs.KeyLedger, string(row.ID), obs.Elapsed(begun))
 	return nil, nil
 }
 

@@ -159,7 +159,7 @@ func (d *door) provide(c *call, r *http.Request) (reason string) {
 	case key.Empty():
 		return c.refuseJSON(http.StatusUnauthorized, fmt.Sprintf("the host has no key for %s: %s", rt.name, u.hint))
 	case kind != kindAPIKey && kind != kindOAuthToken:
-		d.log.Error("key of an unknown kind", obs.KeyProvider, rt.name, "kind", kind)
+		d.log.Error("key of an unknown kind", obs.KeyProvider, rt.name, obs.KeyKind, kind)
 		return c.refuseJSON(http.StatusBadGateway, "the host's key for this provider is of a kind it does not know")
 	}
 	ctx, beat, stop := watch(r.Context(), silenceTimeout)

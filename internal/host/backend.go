@@ -86,7 +86,7 @@ func (h *Host) Status(ctx context.Context) (control.Status, error) {
 func (h *Host) Stop(_ context.Context, sandboxes bool) error {
 	h.ending.Do(func() {
 		h.endBoxes = sandboxes
-		h.log.Info("asked to stop", "sandboxes", sandboxes)
+		h.log.Info("asked to stop", obs.KeySandboxes, sandboxes)
 		time.AfterFunc(50*time.Millisecond, h.stop)
 	})
 	return nil

@@ -55,10 +55,10 @@ func (h *Host) endForeign(ctx context.Context) error {
 	if before != "" {
 		n, err := endSandboxes(ctx, runtimesBut(h.opt.Settings, kind, h.log), h.install)
 		if n > 0 {
-			h.log.Info("sandboxes of another kind are ended", "runtime", before, obs.KeyCount, n)
+			h.log.Info("sandboxes of another kind are ended", obs.KeyRuntime, before, obs.KeyCount, n)
 		}
 		if err != nil {
-			h.log.Warn("sandboxes of another kind cannot be ended", "runtime", before, obs.Error(err))
+			h.log.Warn("sandboxes of another kind cannot be ended", obs.KeyRuntime, before, obs.Error(err))
 			return nil
 		}
 	}

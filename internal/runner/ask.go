@@ -168,7 +168,7 @@ func (r *Runner) open(ctx context.Context, in provider.QueryInput) error {
 	if err != nil {
 		return fmt.Errorf("read destinations: %w", err)
 	}
-	r.log.Debug("query opened", obs.KeyProvider, r.driver().Provider.Name(), "resumed", in.Continuation != "", obs.Elapsed(started))
+	r.log.Debug("query opened", obs.KeyProvider, r.driver().Provider.Name(), obs.KeyResumed, in.Continuation != "", obs.Elapsed(started))
 	return nil
 }
 

@@ -104,7 +104,7 @@ func (r *Runner) command(ctx context.Context, rows []mailbox.InRow) ([]mailbox.I
 				return nil, err
 			}
 		}
-		r.log.Info("a command", "command", c.Word, obs.KeyMessage, row.ID)
+		r.log.Info("a command", obs.KeyCommand, c.Word, obs.KeyMessage, row.ID)
 		r.look = true // for what stands behind it
 		if c.By == slash.ByProvider {
 			return nil, r.native(ctx, row)

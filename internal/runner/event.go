@@ -55,9 +55,9 @@ func (r *Runner) aside(ev provider.Event) bool {
 	case provider.Init:
 		r.seen = ev.Continuation
 	case provider.Error:
-		r.log.Warn("the provider reports an error", slog.String(obs.KeyError, ev.Message), slog.String("class", string(ev.Class)), slog.Bool("retryable", ev.Retryable))
+		r.log.Warn("the provider reports an error", slog.String(obs.KeyError, ev.Message), slog.String(obs.KeyClass, string(ev.Class)), slog.Bool(obs.KeyRetryable, ev.Retryable))
 	case provider.Progress:
-		r.log.Debug("progress", slog.String("what", ev.Message))
+		r.log.Debug("progress", slog.String(obs.KeyWhat, ev.Message))
 	case provider.Compacted:
 		r.log.Info("the conversation was summarised", obs.KeyProvider, r.driver().Provider.Name())
 	default:

@@ -58,7 +58,7 @@ func firstOf(all ...string) string {
 // setback decides what becomes of an exchange that failed: once more in a new conversation if the resumed one is unknown; again
 // after a pause if the failure may pass; else it is given up.
 func (r *Runner) setback(ctx context.Context, ex *turn.Exchange, s setback, held []mailbox.OutRow) error {
-	r.log.Warn("an exchange has failed", obs.KeyExchange, ex.ID(), obs.Error(s.err), slog.String("class", string(s.class)), slog.Bool("retryable", s.retryable))
+	r.log.Warn("an exchange has failed", obs.KeyExchange, ex.ID(), obs.Error(s.err), slog.String(obs.KeyClass, string(s.class)), slog.Bool(obs.KeyRetryable, s.retryable))
 	if r.running == ex {
 		r.running, r.input = nil, ""
 	}
@@ -80,7 +80,7 @@ func (r *Runner) setback(ctx context.Context, ex *turn.Exchange, s setback, held
 		if n := ex.Attempt(); n <= len(r.opt.Pauses) {
 			pause := r.opt.Pauses[n-1]
 			r.noteRetry(ex, s)
-			r.log.Warn("it is tried again", obs.KeyExchange, ex.ID(), obs.KeyCount, n, slog.Duration("pause", pause))
+			r.log.Warn("it is tried again", obs.KeyExchange, ex.ID(), obs.KeyCount, n, slog.Duration(obs.KeyWait, pause))
 			return r.again(ctx, ex, retry{exchange: ex, at: r.opt.Now().Add(pause)}, held, false)
 		}
 	}

@@ -49,7 +49,7 @@ func (r *Runner) drive(ctx context.Context, i int) error {
 	if err := r.drop(); err != nil {
 		return err
 	}
-	r.log.Info("another provider answers", slog.String("before", r.driver().Provider.Name()), obs.KeyProvider, r.drivers[i].Provider.Name())
+	r.log.Info("another provider answers", slog.String(obs.KeyBefore, r.driver().Provider.Name()), obs.KeyProvider, r.drivers[i].Provider.Name())
 	r.at, r.caps = i, r.drivers[i].Provider.Caps()
 	return r.recallConversation(ctx)
 }

@@ -23,7 +23,7 @@ func Run(ctx context.Context, log *slog.Logger, concerns ...Concern) {
 	for _, c := range concerns {
 		go func() {
 			defer func() { done <- struct{}{} }()
-			repeat(ctx, log.With(obs.KeyComponent, "sweep", "concern", c.Name), c)
+			repeat(ctx, log.With(obs.KeyComponent, "sweep", obs.KeyConcern, c.Name), c)
 		}()
 	}
 	for range concerns {

@@ -37,7 +37,7 @@ func (q *query) media(list []provider.Attachment) []block {
 		}
 		b, err := readMedia(a.Path, left)
 		if err != nil {
-			q.log.Info("claude: an attachment is only named", "name", a.Name, obs.Error(err))
+			q.log.Info("claude: an attachment is only named", obs.KeyName, a.Name, obs.Error(err))
 			continue
 		}
 		if b != nil {

@@ -87,7 +87,7 @@ func (q *query) line(line []byte) {
 		err = decode(line, q.answer)
 	}
 	if err != nil {
-		q.log.Warn("claude: a line could not be read", "type", head.Type, "subtype", head.Subtype, obs.Error(err))
+		q.log.Warn("claude: a line could not be read", obs.KeyType, head.Type, obs.KeySubtype, head.Subtype, obs.Error(err))
 	}
 }
 
@@ -126,7 +126,7 @@ func (q *query) system(subtype string, line []byte) error {
 		})
 	case "model_fallback":
 		return decode(line, func(f fallbackLine) {
-			q.log.Warn("claude: another model answers", "model", f.Fallback, "instead", f.Original, obs.KeyReason, f.Trigger)
+			q.log.Warn("claude: another model answers", obs.KeyModel, f.Fallback, obs.KeyInstead, f.Original, obs.KeyReason, f.Trigger)
 			q.progress(fmt.Sprintf("%s answers instead of %s (%s)", f.Fallback, f.Original, f.Trigger))
 		})
 	case "status":
@@ -175,7 +175,7 @@ func (q *query) turnBegins(s systemLine) {
 			ours = m.Status
 		}
 		if m.Status != "connected" {
-			q.log.Warn("claude: a tool server is not there", "server", m.Name, "status", m.Status)
+			q.log.Warn("claude: a tool server is not there", obs.KeyServer, m.Name, obs.KeyStatus, m.Status)
 		}
 	}
 	// without our own tools no turn may run (spec/bugs.md MCP-2); the CLI has waited for them
@@ -209,7 +209,7 @@ func (q *query) assistant(a assistantLine) {
 	}
 	q.turn.spoke = true
 	if a.Message.Model != q.turn.model && a.Message.Model != "" {
-		q.log.Info("claude: the model that answers", "model", a.Message.Model)
+		q.log.Info("claude: the model that answers", obs.KeyModel, a.Message.Model)
 		q.turn.model = a.Message.Model
 	}
 	for _, b := range a.Message.Content {
@@ -254,7 +254,7 @@ func (q *query) lifecycle(l lifecycleLine) {
 func (q *query) rateLimit(r rateLimitLine) {
 	if r.Info.Status != "rejected" {
 		if r.Info.Status == "allowed_warning" {
-			q.log.Warn("claude: close to a usage limit", "limit", r.Info.Type)
+			q.log.Warn("claude: close to a usage limit", obs.KeyLimit, r.Info.Type)
 		}
 		return
 	}
@@ -297,7 +297,7 @@ func (q *query) answer(a answerLine) {
 		Version string `json:"claude_code_version"`
 	}
 	if json.Unmarshal(a.Response.Response, &first) == nil && first.Version != "" && !tested(first.Version) {
-		q.log.Warn("claude: this version was not tested", "version", first.Version, "tested", OldestTested+" to "+NewestTested)
+		q.log.Warn("claude: this version was not tested", obs.KeyVersion, first.Version, obs.KeyTested, OldestTested+" to "+NewestTested)
 	}
 	waiting <- nil
 }

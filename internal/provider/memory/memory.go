@@ -77,7 +77,7 @@ func (l *loader) file(path, from string, depth int) bool {
 	real, err := filepath.EvalSymlinks(path)
 	if err != nil {
 		if from != "" {
-			l.Log.Warn("an imported file is not there", obs.KeyPath, path, slog.String("from", from))
+			l.Log.Warn("an imported file is not there", obs.KeyPath, path, slog.String(obs.KeyFrom, from))
 		}
 		return false
 	}

@@ -267,7 +267,7 @@ func (p *play) tool(e event) {
 	}
 	q.step(provider.Event{Kind: provider.ToolEnd, Tool: e.Name})
 	if err != nil {
-		q.p.opt.Log.Info("mock: tool error", "tool", e.Name, obs.Error(err))
+		q.p.opt.Log.Info("mock: tool error", obs.KeyTool, e.Name, obs.Error(err))
 		q.emit(provider.Event{Kind: provider.Progress, Message: "tool " + e.Name + " failed: " + err.Error()})
 	}
 }

@@ -77,7 +77,7 @@ func (q *query) fallback(model *string, e *wire.Error) bool {
 	if next == "" || *model == next || e.Class != provider.ClassOverloaded && e.Class != provider.ClassRateLimit {
 		return false
 	}
-	q.log.Warn("another model answers, since the first one is overloaded", slog.String("model", next), slog.String("instead_of", *model))
+	q.log.Warn("another model answers, since the first one is overloaded", slog.String(obs.KeyModel, next), slog.String(obs.KeyInstead, *model))
 	q.emit(provider.Event{Kind: provider.Progress, Message: "the model " + next + " answers in place of " + *model})
 	*model = next
 	return true

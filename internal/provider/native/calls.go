@@ -82,7 +82,7 @@ func (t *turn) call(ctx context.Context, tools map[string]tool.Tool, c history.B
 	defer t.emit(provider.Event{Kind: provider.ToolEnd, Tool: c.Name})
 	defer func() {
 		if p := recover(); p != nil {
-			t.log.Error("a tool panicked", obs.KeyTool, c.Name, slog.Any(obs.KeyError, p), slog.String("stack", string(debug.Stack())))
+			t.log.Error("a tool panicked", obs.KeyTool, c.Name, slog.Any(obs.KeyError, p), slog.String(obs.KeyStack, string(debug.Stack())))
 			r = tool.Result{Text: "The tool failed.", IsError: true}
 		}
 	}()

@@ -192,7 +192,7 @@ func (t *turn) command(ctx context.Context, in provider.Input) error {
 		if err := t.compact(ctx, strings.TrimSpace(hint)); err != nil {
 			return err
 		}
-		t.log.Info("the conversation was summarised", slog.Int("messages", n))
+		t.log.Info("the conversation was summarised", slog.Int(obs.KeyMessages, n))
 		t.last = fmt.Sprintf("%d messages are summarised: about %d tokens instead of %d.", n, t.tokens, before)
 	}
 	return nil

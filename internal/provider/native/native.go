@@ -125,7 +125,7 @@ func (p *Provider) Query(ctx context.Context, in provider.QueryInput) (provider.
 		return nil, &provider.QueryError{Op: "resume the conversation", Class: provider.ClassOther, Retryable: true, Hint: "folder " + p.folder(), Err: err}
 	}
 	if n := conv.Lost(); n > 0 {
-		p.opt.Log.Warn("lines of the conversation could not be read and are left out", obs.KeyCount, n, slog.String("continuation", conv.ID()))
+		p.opt.Log.Warn("lines of the conversation could not be read and are left out", obs.KeyCount, n, slog.String(obs.KeyContinuation, conv.ID()))
 	}
 	return p.start(ctx, in, conv), nil
 }

@@ -107,7 +107,7 @@ func (d *Door) serve(ctx context.Context, c *net.UnixConn) {
 		}
 		_ = c.SetReadDeadline(time.Time{})
 		if err := h.Serve(ctx, &Conn{c, r}); err != nil && ctx.Err() == nil {
-			d.log.Debug("a client of the runner's socket has left", "hello", h.Hello, obs.Error(err))
+			d.log.Debug("a client of the runner's socket has left", obs.KeyHello, h.Hello, obs.Error(err))
 		}
 		return
 	}

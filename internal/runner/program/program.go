@@ -143,7 +143,7 @@ func loadConfig(p paths, log *slog.Logger) (container.Config, error) {
 		return c, err
 	}
 	for _, w := range warnings {
-		log.Warn("a setting cannot be used", slog.String("setting", w))
+		log.Warn("a setting cannot be used", slog.String(obs.KeySetting, w))
 	}
 	return c, nil
 }

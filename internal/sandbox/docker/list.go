@@ -33,7 +33,7 @@ func (r *Runtime) List(ctx context.Context, install string) ([]sandbox.Handle, e
 		}
 		labels, ok := parseLabels(c.Labels)
 		if !ok {
-			r.log.Warn("a container carries this install's label but is no sandbox", "container", c.ID, "names", strings.Join(c.Names, " "))
+			r.log.Warn("a container carries this install's label but is no sandbox", obs.KeyContainer, c.ID, obs.KeyNames, strings.Join(c.Names, " "))
 			continue
 		}
 		name := containerName(labels)

@@ -159,7 +159,7 @@ func (r *Runtime) discard(ctx context.Context, id string) {
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), cleanup)
 	defer cancel()
 	if err := r.remove(ctx, id); err != nil {
-		r.log.Warn("a container that did not start could not be removed", "container", id, obs.Error(err))
+		r.log.Warn("a container that did not start could not be removed", obs.KeyContainer, id, obs.Error(err))
 	}
 }
 

@@ -158,7 +158,7 @@ func (v *server) refresh(ctx context.Context) {
 	if session == nil {
 		if session, err = v.connect(ctx); err != nil {
 			if v.set.ctx.Err() == nil {
-				v.set.opt.Log.Warn("a tool server cannot be reached", slog.String("server", v.conf.Name), obs.Error(err))
+				v.set.opt.Log.Warn("a tool server cannot be reached", slog.String(obs.KeyServer, v.conf.Name), obs.Error(err))
 			}
 			return
 		}
@@ -176,7 +176,7 @@ func (v *server) refresh(ctx context.Context) {
 	v.mu.Lock()
 	defer v.mu.Unlock()
 	if err != nil {
-		v.set.opt.Log.Warn("the tools of a server cannot be listed", slog.String("server", v.conf.Name), obs.Error(err))
+		v.set.opt.Log.Warn("the tools of a server cannot be listed", slog.String(obs.KeyServer, v.conf.Name), obs.Error(err))
 		v.stale = true
 		return
 	}
