@@ -73,7 +73,7 @@ func serve(ctx context.Context, p paths, once bool, log *slog.Logger) (err error
 
 	worked := make(chan struct{}, 1)
 	s.side.Go(func() { reap(side, log) })
-	s.side.Go(func() { trim(side, worked) })
+	s.side.Go(func() { trim(side, worked, box, log) })
 	w := words{box: box, name: c.AssistantName, root: p.files, zone: prompt.Zone(os.Getenv("TZ")), dirs: dirs}
 	if p.own {
 		w.memory = p.agent
