@@ -136,7 +136,7 @@ func (s shelf) chats(ctx context.Context, _ Caller, _ Args) (Result, error) {
 	}
 	rows := make([]chatRow, 0, len(all))
 	for _, g := range all {
-		rows = append(rows, chatRow{string(g.ID), g.ChannelType, g.Instance, g.PlatformID, g.Name, g.IsGroup, g.UnknownSenderPolicy})
+		rows = append(rows, chatRow{string(g.ID), g.ChannelType, g.Instance, g.PlatformID, g.Name, g.IsGroup, string(g.UnknownSenderPolicy)})
 	}
 	return result(rows)
 }

@@ -115,12 +115,12 @@ func (r *Router) targets(ctx context.Context, info channel.Info, chat store.Mess
 	reason = "no agent is wired to this chat"
 	var all []store.Choice
 	for _, w := range wirings {
-		access, err := r.store.HasAccess(ctx, id.User(m.Sender.ID), w.AgentGroupID) // so far only roles give access
+		standing, err := r.store.Standing(ctx, id.User(m.Sender.ID), w.AgentGroupID)
 		if err != nil {
 			return nil, "", false, err
 		}
-		d := Decide(Facts{Policy: chat.UnknownSenderPolicy, Scope: w.SenderScope, Access: access, Admin: access, Mode: w.EngageMode, Pattern: w.EngagePattern,
-			Ignored: w.IgnoredMessagePolicy, Mention: m.Mention, Group: m.Group, Text: m.Text})
+		d := Decide(Facts{Policy: string(chat.UnknownSenderPolicy), Scope: string(w.SenderScope), Access: standing.Access(), Admin: standing.Admin(), Mode: string(w.EngageMode), Pattern: w.EngagePattern,
+			Ignored: string(w.IgnoredMessagePolicy), Mention: m.Mention, Group: m.Group, Text: m.Text})
 		all = append(all, store.Choice{Wiring: w.ID, Group: w.AgentGroupID, Action: string(d.Action), Reason: d.Reason})
 		if d.Action == Drop {
 			reason = d.Reason

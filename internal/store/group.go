@@ -7,7 +7,6 @@ import (
 	"fmt"
 
 	"nanoclaw/internal/id"
-	"nanoclaw/internal/mailbox"
 )
 
 // AgentGroup is one agent identity with its configuration.
@@ -37,19 +36,14 @@ type MessagingGroup struct {
 	PlatformID          string
 	Name                string
 	IsGroup             bool
-	UnknownSenderPolicy string
+	UnknownSenderPolicy UnknownSenderPolicy
+	Denied              bool // the owner refused it; counts only while no agent is wired
 }
 
-// Wiring says that an agent listens in a chat, and how.
-type Wiring struct {
-	ID                   id.Wiring
-	AgentGroupID         id.AgentGroup
-	EngageMode           string
-	EngagePattern        string
-	SenderScope          string
-	IgnoredMessagePolicy string
-	SessionMode          string
-	Priority             int
+const chatColumns = `id, channel_type, instance, platform_id, name, is_group, unknown_sender_policy, denied_at IS NOT NULL`
+
+func (g *MessagingGroup) fields() []any {
+	return []any{&g.ID, &g.ChannelType, &g.Instance, &g.PlatformID, &g.Name, &g.IsGroup, &g.UnknownSenderPolicy, &g.Denied}
 }
 
 // First is what the first run creates.
@@ -134,47 +128,6 @@ func (s *Store) AgentGroups(ctx context.Context) ([]AgentGroup, error) {
 	})
 }
 
-// MessagingGroup is the chat of an adapter instance; ErrNotFound.
-func (s *Store) MessagingGroup(ctx context.Context, instance, platformID string) (MessagingGroup, error) {
-	g := MessagingGroup{Instance: instance, PlatformID: platformID}
-	err := s.r.QueryRowContext(ctx, `SELECT id, channel_type, name, is_group, unknown_sender_policy FROM messaging_groups
-		WHERE instance = ? AND platform_id = ?`, instance, platformID).
-		Scan(&g.ID, &g.ChannelType, &g.Name, &g.IsGroup, &g.UnknownSenderPolicy)
-	return g, found(err, "chat "+platformID+" on "+instance)
-}
-
-// MessagingGroupByID; ErrNotFound.
-func (s *Store) MessagingGroupByID(ctx context.Context, chat id.MessagingGroup) (MessagingGroup, error) {
-	g := MessagingGroup{ID: chat}
-	err := s.r.QueryRowContext(ctx, `SELECT channel_type, instance, platform_id, name, is_group, unknown_sender_policy
-		FROM messaging_groups WHERE id = ?`, chat).
-		Scan(&g.ChannelType, &g.Instance, &g.PlatformID, &g.Name, &g.IsGroup, &g.UnknownSenderPolicy)
-	return g, found(err, "chat "+string(chat))
-}
-
-// Wirings of a chat, highest priority first.
-func (s *Store) Wirings(ctx context.Context, chat id.MessagingGroup) ([]Wiring, error) {
-	rows, err := s.r.QueryContext(ctx, `SELECT id, agent_group_id, engage_mode, engage_pattern, sender_scope, ignored_message_policy,
-		session_mode, priority FROM wirings WHERE messaging_group_id = ? ORDER BY priority DESC, id`, chat)
-	if err != nil {
-		return nil, fmt.Errorf("list wirings: %w", err)
-	}
-	return collect(rows, "list wirings", func(w *Wiring) []any {
-		return []any{&w.ID, &w.AgentGroupID, &w.EngageMode, &w.EngagePattern, &w.SenderScope, &w.IgnoredMessagePolicy, &w.SessionMode, &w.Priority}
-	})
-}
-
-// HasAccess reports whether the user may talk to the agent group: owner, global admin, or admin of that group
-// (spec/host.md section 2.2; members come with the people of a later version of the schema).
-func (s *Store) HasAccess(ctx context.Context, user id.User, group id.AgentGroup) (bool, error) {
-	var n int
-	err := s.r.QueryRowContext(ctx, `SELECT COUNT(*) FROM user_roles WHERE user_id = ? AND (agent_group_id = '' OR agent_group_id = ?)`, user, group).Scan(&n)
-	if err != nil {
-		return false, fmt.Errorf("read roles of %s: %w", user, err)
-	}
-	return n > 0, nil
-}
-
 // Owner is the first owner; ErrNotFound before the first run was set up.
 func (s *Store) Owner(ctx context.Context) (id.User, error) {
 	var u id.User
@@ -182,36 +135,12 @@ func (s *Store) Owner(ctx context.Context) (id.User, error) {
 	return u, found(err, "owner")
 }
 
-// Destinations of an agent group, resolved to addresses; rows whose target is gone are left out.
-func (s *Store) Destinations(ctx context.Context, group id.AgentGroup) ([]mailbox.Destination, error) {
-	rows, err := s.r.QueryContext(ctx, `SELECT d.name, d.display_name, CASE WHEN d.target_group_id IS NULL THEN 'channel' ELSE 'agent' END,
-		COALESCE(m.channel_type, ''), COALESCE(m.platform_id, ''), COALESCE(d.target_group_id, '')
-		FROM destinations d LEFT JOIN messaging_groups m ON m.id = d.messaging_group_id WHERE d.agent_group_id = ? ORDER BY d.name`, group)
-	if err != nil {
-		return nil, fmt.Errorf("list destinations: %w", err)
-	}
-	return collect(rows, "list destinations", func(d *mailbox.Destination) []any {
-		return []any{&d.Name, &d.DisplayName, &d.Type, &d.ChannelType, &d.PlatformID, &d.AgentGroupID}
-	})
-}
-
-// MaySend reports whether the agent group has a destination row for the chat.
-func (s *Store) MaySend(ctx context.Context, group id.AgentGroup, chat id.MessagingGroup) (bool, error) {
-	var n int
-	err := s.r.QueryRowContext(ctx, `SELECT COUNT(*) FROM destinations WHERE agent_group_id = ? AND messaging_group_id = ?`, group, chat).Scan(&n)
-	if err != nil {
-		return false, fmt.Errorf("read destinations of %s: %w", group, err)
-	}
-	return n > 0, nil
-}
-
 // ChatByAddress finds the chat of a channel type and platform id, the given instance first (spec/host.md section 9.3).
 func (s *Store) ChatByAddress(ctx context.Context, channelType, platformID, preferred string) (MessagingGroup, error) {
 	var g MessagingGroup
-	err := s.r.QueryRowContext(ctx, `SELECT id, channel_type, instance, platform_id, name, is_group, unknown_sender_policy FROM messaging_groups
+	err := s.r.QueryRowContext(ctx, `SELECT `+chatColumns+` FROM messaging_groups
 		WHERE channel_type = ? AND platform_id = ? ORDER BY instance = ? DESC, instance = channel_type DESC, instance LIMIT 1`,
-		channelType, platformID, preferred).
-		Scan(&g.ID, &g.ChannelType, &g.Instance, &g.PlatformID, &g.Name, &g.IsGroup, &g.UnknownSenderPolicy)
+		channelType, platformID, preferred).Scan(g.fields()...)
 	return g, found(err, "chat "+platformID)
 }
 
@@ -241,4 +170,13 @@ func collect[T any](rows *sql.Rows, what string, fields func(*T) []any) ([]T, er
 		return nil, fmt.Errorf("%s: %w", what, err)
 	}
 	return all, nil
+}
+
+// touched reports whether a statement changed a row.
+func touched(r sql.Result, err error) (bool, error) {
+	if err != nil {
+		return false, err
+	}
+	n, err := r.RowsAffected()
+	return n > 0, err
 }

@@ -20,11 +20,19 @@ type Message struct {
 	RowID        string // in the session's inbox
 	SessionID    id.Session
 	SenderID     string // user id; empty if nobody wrote it
+	SenderName   string // as the platform tells it; kept with the user
 	Trigger      bool   // false: stored as context; it ends at once
 	State        channel.SettleState
 	Reason       string
 	Routed       []Choice  // what each wiring of the chat decided; written by Accept and read by Trace
 	Received     time.Time // set when read
+	Sticky       Sticky    // the thread that this message engages the agent in; written by Accept
+}
+
+// Sticky is a thread of a chat in which an agent was engaged. Without a thread it is nothing.
+type Sticky struct {
+	Chat   id.MessagingGroup
+	Thread string
 }
 
 // Seen reports whether every given message is stored already: the quick answer to a re-delivered event.
@@ -39,7 +47,8 @@ func (s *Store) Seen(ctx context.Context, instance, platformID, platformMessageI
 }
 
 // Accept is the second step of P1: the dedupe rows and the due time of their sessions, in one transaction, after the rows
-// are in the inboxes. Repeating it changes nothing. ended are rows that came to their end before they were accepted; their
+// are in the inboxes. The sender is kept as a user, and a message that was context until now and engages is pending from then
+// on, under its new row. Repeating it changes nothing. ended are rows that came to their end before they were accepted; their
 // messages are final now.
 func (s *Store) Accept(ctx context.Context, messages []Message) (ended []string, err error) {
 	err = s.tx(ctx, "accept message", func(tx *txn) error {
@@ -50,14 +59,34 @@ func (s *Store) Accept(ctx context.Context, messages []Message) (ended []string,
 			if !m.Trigger {
 				state, final = "context", null(now) // its end is told to nobody
 			}
-			if _, err := tx.ExecContext(ctx, `INSERT INTO inbound_messages (instance, platform_id, platform_message_id, agent_group_id, row_id,
+			fresh, err := touched(tx.ExecContext(ctx, `INSERT INTO inbound_messages (instance, platform_id, platform_message_id, agent_group_id, row_id,
 				session_id, thread_id, sender_id, state, received_at, final_at, settled_at, routed)
 				VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?) ON CONFLICT DO NOTHING`,
-				m.Instance, m.PlatformID, m.PlatformMessageID, m.AgentGroupID, m.RowID, m.SessionID, m.ThreadID, m.SenderID, state, now, final, final, choices(m.Routed)); err != nil {
+				m.Instance, m.PlatformID, m.PlatformMessageID, m.AgentGroupID, m.RowID, m.SessionID, m.ThreadID, m.SenderID, state, now, final, final, choices(m.Routed)))
+			if err != nil {
 				return err
+			}
+			if _, _, err := id.ParseUser(m.SenderID); err == nil {
+				if _, err := seeUser(ctx, tx, id.User(m.SenderID), m.SenderName, now); err != nil {
+					return err
+				}
 			}
 			if !m.Trigger {
 				continue
+			}
+			if !fresh {
+				if _, err := tx.ExecContext(ctx, `UPDATE inbound_messages SET row_id = ?, session_id = ?, state = 'pending', received_at = ?, final_at = NULL,
+					settled_at = NULL, routed = ? WHERE instance = ? AND platform_id = ? AND platform_message_id = ? AND agent_group_id = ? AND state = 'context'`,
+					m.RowID, m.SessionID, now, choices(m.Routed), m.Instance, m.PlatformID, m.PlatformMessageID, m.AgentGroupID); err != nil {
+					return err
+				}
+			}
+			if m.Sticky.Thread != "" {
+				if _, err := tx.ExecContext(ctx, `INSERT INTO engagements (messaging_group_id, agent_group_id, thread_id, engaged_at) VALUES (?, ?, ?, ?)
+					ON CONFLICT (messaging_group_id, agent_group_id, thread_id) DO UPDATE SET engaged_at = excluded.engaged_at`,
+					m.Sticky.Chat, m.AgentGroupID, m.Sticky.Thread, now); err != nil {
+					return err
+				}
 			}
 			if late, err := lateEnd(ctx, tx, m.RowID); err != nil {
 				return err
@@ -178,6 +207,9 @@ func (s *Store) Prune(ctx context.Context, before time.Time) (total int64, err e
 		`DELETE FROM ledger WHERE id IN (SELECT id FROM ledger WHERE state IN ('sent', 'refused', 'no-route', 'dead') AND updated_at < ?
 			AND (projected = 1 OR session_id IS NULL) LIMIT ?)`,
 		`DELETE FROM pending_questions WHERE id IN (SELECT id FROM pending_questions WHERE closed_at < ? AND told = 1 LIMIT ?)`,
+		`DELETE FROM engagements WHERE engaged_at < ? AND engaged_at IN (SELECT engaged_at FROM engagements ORDER BY engaged_at LIMIT ?)`,
+		`DELETE FROM dropped_messages WHERE last_seen < ? AND last_seen IN (SELECT last_seen FROM dropped_messages ORDER BY last_seen LIMIT ?)`,
+		`DELETE FROM told WHERE key IN (SELECT key FROM told WHERE at < ? LIMIT ?)`,
 		`DELETE FROM early_ends WHERE row_id IN (SELECT row_id FROM early_ends WHERE ended_at < ? LIMIT ?)`,
 		`DELETE FROM audit WHERE ord IN (SELECT ord FROM audit WHERE at < ? LIMIT ?)`,
 	} {

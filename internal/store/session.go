@@ -3,6 +3,7 @@ package store
 import (
 	"context"
 	"database/sql"
+	"errors"
 	"fmt"
 	"time"
 
@@ -30,15 +31,15 @@ func (v *Session) fields() []any {
 }
 
 // ResolveSession returns the active session of a key and makes it when there is none, so that two concurrent messages
-// cannot make two (spec/host.md section 2.6).
+// cannot make two (spec/host.md section 2.6, W60). A closed session is not revived.
 func (s *Store) ResolveSession(ctx context.Context, key string, group id.AgentGroup, chat id.MessagingGroup, thread string) (Session, error) {
-	if v, err := s.sessionByKey(ctx, key); err == nil {
-		return v, nil
+	if v, err := s.sessionByKey(ctx, key); !errors.Is(err, ErrNotFound) {
+		return v, err
 	}
 	err := s.tx(ctx, "create session", func(tx *txn) error {
 		now := s.stampNow()
 		_, err := tx.ExecContext(ctx, `INSERT INTO sessions (id, session_key, agent_group_id, messaging_group_id, thread_id, created_at, last_active)
-			VALUES (?, ?, ?, ?, ?, ?, ?) ON CONFLICT (session_key) DO NOTHING`, id.New(id.PrefixSession), key, group, null(string(chat)), thread, now, now)
+			VALUES (?, ?, ?, ?, ?, ?, ?) ON CONFLICT DO NOTHING`, id.New(id.PrefixSession), key, group, null(string(chat)), thread, now, now)
 		return err
 	})
 	if err != nil {

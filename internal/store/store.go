@@ -21,6 +21,7 @@ import (
 
 	_ "modernc.org/sqlite" // the driver
 
+	"nanoclaw/internal/id"
 	"nanoclaw/internal/mailbox"
 )
 
@@ -47,6 +48,8 @@ func (e *NewerError) Error() string {
 type Store struct {
 	w, r *pool
 	now  func() time.Time
+
+	onDestinations func(id.AgentGroup)
 }
 
 // Open opens the database of a home, creates it when it is missing and migrates it. The caller holds the home's lock.

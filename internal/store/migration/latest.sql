@@ -1,5 +1,5 @@
 CREATE TABLE users (
-  id           TEXT PRIMARY KEY CHECK (id LIKE '%:%'),
+  id           TEXT PRIMARY KEY CHECK (id LIKE '_%:_%'),
   display_name TEXT NOT NULL DEFAULT '',
   created_at   TEXT NOT NULL
 );
@@ -25,11 +25,21 @@ CREATE TABLE container_configs (
 CREATE TABLE user_roles (
   user_id        TEXT NOT NULL REFERENCES users (id),
   role           TEXT NOT NULL CHECK (role IN ('owner', 'admin')),
-  agent_group_id TEXT NOT NULL DEFAULT '',
+  agent_group_id TEXT REFERENCES agent_groups (id),
+  granted_by     TEXT NOT NULL DEFAULT '',
   created_at     TEXT NOT NULL,
-  PRIMARY KEY (user_id, role, agent_group_id),
-  CHECK (role <> 'owner' OR agent_group_id = '')
+  CHECK (role <> 'owner' OR agent_group_id IS NULL)
 );
+CREATE UNIQUE INDEX user_roles_everywhere ON user_roles (user_id, role) WHERE agent_group_id IS NULL;
+CREATE UNIQUE INDEX user_roles_of_group ON user_roles (user_id, agent_group_id, role) WHERE agent_group_id IS NOT NULL;
+
+CREATE TABLE members (
+  user_id        TEXT NOT NULL REFERENCES users (id),
+  agent_group_id TEXT NOT NULL REFERENCES agent_groups (id),
+  added_by       TEXT NOT NULL DEFAULT '',
+  created_at     TEXT NOT NULL,
+  PRIMARY KEY (user_id, agent_group_id)
+) WITHOUT ROWID;
 
 CREATE TABLE messaging_groups (
   id                    TEXT PRIMARY KEY,
@@ -40,9 +50,19 @@ CREATE TABLE messaging_groups (
   is_group              INTEGER NOT NULL DEFAULT 0 CHECK (is_group IN (0, 1)),
   unknown_sender_policy TEXT NOT NULL DEFAULT 'strict'
                         CHECK (unknown_sender_policy IN ('strict', 'request_approval', 'decline_notify', 'public')),
+  denied_at             TEXT,
+  detached_at           TEXT,
   created_at            TEXT NOT NULL,
   UNIQUE (instance, platform_id)
 );
+
+CREATE TABLE user_dms (
+  user_id            TEXT NOT NULL REFERENCES users (id),
+  instance           TEXT NOT NULL,
+  messaging_group_id TEXT NOT NULL REFERENCES messaging_groups (id),
+  resolved_at        TEXT NOT NULL,
+  PRIMARY KEY (user_id, instance)
+) WITHOUT ROWID;
 
 CREATE TABLE wirings (
   id                     TEXT PRIMARY KEY,
@@ -53,10 +73,20 @@ CREATE TABLE wirings (
   sender_scope           TEXT NOT NULL DEFAULT 'all' CHECK (sender_scope IN ('all', 'known')),
   ignored_message_policy TEXT NOT NULL DEFAULT 'drop' CHECK (ignored_message_policy IN ('drop', 'accumulate')),
   session_mode           TEXT NOT NULL DEFAULT 'shared' CHECK (session_mode IN ('shared', 'per-thread', 'agent-shared')),
+  threads                INTEGER CHECK (threads IN (0, 1)),
   priority               INTEGER NOT NULL DEFAULT 0,
   created_at             TEXT NOT NULL,
   UNIQUE (messaging_group_id, agent_group_id)
 );
+
+CREATE TABLE engagements (
+  messaging_group_id TEXT NOT NULL REFERENCES messaging_groups (id),
+  agent_group_id     TEXT NOT NULL REFERENCES agent_groups (id),
+  thread_id          TEXT NOT NULL,
+  engaged_at         TEXT NOT NULL,
+  PRIMARY KEY (messaging_group_id, agent_group_id, thread_id)
+) WITHOUT ROWID;
+CREATE INDEX engagements_at ON engagements (engaged_at);
 
 CREATE TABLE destinations (
   agent_group_id     TEXT NOT NULL REFERENCES agent_groups (id),
@@ -68,10 +98,11 @@ CREATE TABLE destinations (
   PRIMARY KEY (agent_group_id, name),
   CHECK ((messaging_group_id IS NULL) <> (target_group_id IS NULL))
 );
+CREATE INDEX destinations_to_chat ON destinations (messaging_group_id, agent_group_id) WHERE messaging_group_id IS NOT NULL;
 
 CREATE TABLE sessions (
   id                 TEXT PRIMARY KEY,
-  session_key        TEXT NOT NULL UNIQUE,
+  session_key        TEXT NOT NULL,
   agent_group_id     TEXT NOT NULL REFERENCES agent_groups (id),
   messaging_group_id TEXT REFERENCES messaging_groups (id),
   thread_id          TEXT NOT NULL DEFAULT '',
@@ -83,6 +114,7 @@ CREATE TABLE sessions (
   created_at         TEXT NOT NULL,
   last_active        TEXT NOT NULL
 );
+CREATE UNIQUE INDEX sessions_key ON sessions (session_key) WHERE status = 'active';
 
 CREATE TABLE session_due (
   session_id TEXT PRIMARY KEY REFERENCES sessions (id),
@@ -110,6 +142,25 @@ CREATE TABLE inbound_messages (
 CREATE INDEX inbound_messages_unsettled ON inbound_messages (final_at) WHERE final_at IS NOT NULL AND settled_at IS NULL;
 CREATE INDEX inbound_messages_settled ON inbound_messages (settled_at) WHERE settled_at IS NOT NULL;
 CREATE INDEX inbound_messages_pending ON inbound_messages (session_id) WHERE state = 'pending';
+
+CREATE TABLE dropped_messages (
+  instance    TEXT NOT NULL,
+  platform_id TEXT NOT NULL,
+  user_id     TEXT NOT NULL DEFAULT '',
+  reason      TEXT NOT NULL,
+  sender_name TEXT NOT NULL DEFAULT '',
+  count       INTEGER NOT NULL DEFAULT 1,
+  first_seen  TEXT NOT NULL,
+  last_seen   TEXT NOT NULL,
+  PRIMARY KEY (instance, platform_id, user_id, reason)
+) WITHOUT ROWID;
+CREATE INDEX dropped_messages_at ON dropped_messages (last_seen);
+
+CREATE TABLE told (
+  key TEXT PRIMARY KEY,
+  at  TEXT NOT NULL
+) WITHOUT ROWID;
+CREATE INDEX told_at ON told (at);
 
 CREATE TABLE early_ends (
   row_id   TEXT PRIMARY KEY,
