@@ -221,8 +221,10 @@ type Link struct{ Label, URL, Style string }
 type Answer struct {
 	QuestionID string
 	Value      string // of the option
-	Address    Address
-	Sender     Sender
+	// Number of the option, from 1, from adapters whose buttons have no room for values; 0: Value counts.
+	Number  int
+	Address Address
+	Sender  Sender
 }
 
 // Receipt of a delivered operation.

@@ -2,7 +2,6 @@ package delivery
 
 import (
 	"context"
-	"encoding/json"
 	"errors"
 	"fmt"
 	"io"
@@ -22,14 +21,6 @@ type Files interface {
 	Open(s store.Session, rowID, name string) (*os.File, int64, error)
 	// Remove removes all files of a row. It is idempotent.
 	Remove(s store.Session, rowID string) error
-}
-
-// hasFiles reports whether the content of a row names files.
-func hasFiles(content json.RawMessage) bool {
-	var c struct {
-		Files json.RawMessage `json:"files"`
-	}
-	return json.Unmarshal(content, &c) == nil && len(c.Files) > 0
 }
 
 // attach opens the files of a row for one try. What was checked is what is sent: a swap after this changes nothing. The caller

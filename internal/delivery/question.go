@@ -83,15 +83,8 @@ func parseQuestion(content json.RawMessage, rowID string) (mailbox.QuestionOut, 
 	return q, nil
 }
 
-// question is what a row asks; nil if it asks nothing. person is whom it goes to, if that is known.
+// question is what a row asks. person is whom it goes to, if that is known.
 func (s *Service) question(r mailbox.OutRow, person string) (*store.Question, error) {
-	var c struct {
-		Type      string `json:"type"`
-		Operation string `json:"operation"`
-	}
-	if json.Unmarshal(r.Content, &c) != nil || c.Type != mailbox.TypeQuestion || c.Operation != "" {
-		return nil, nil
-	}
 	q, err := parseQuestion(r.Content, r.ID)
 	if err != nil {
 		return nil, err
@@ -114,7 +107,9 @@ func (s *Service) Answer(ctx context.Context, info channel.Info, a channel.Answe
 	if may, err := s.mayAnswer(ctx, q, a.Sender); err != nil || !may {
 		return dropped(notYours), err
 	}
-	if q.Option(a.Value) == nil {
+	if a.Number > 0 && a.Number <= len(q.Options) {
+		a.Value = q.Options[a.Number-1].Value
+	} else if a.Number != 0 || q.Option(a.Value) == nil {
 		return dropped(noSuchOption), nil
 	}
 	kind := channel.Duplicate

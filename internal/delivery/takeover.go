@@ -2,6 +2,7 @@ package delivery
 
 import (
 	"context"
+	"encoding/json"
 	"errors"
 	"fmt"
 	"time"
@@ -120,10 +121,15 @@ func (s *Service) end(ctx context.Context, sess store.Session, a mailbox.Ack, sp
 
 // route resolves where a row goes and whether it may.
 func (s *Service) route(ctx context.Context, sess store.Session, r mailbox.OutRow) (store.Ledger, error) {
+	var c struct { // what has to be known of the content before it is delivered; odd values are refused then
+		Type, Operation string
+		Files           json.RawMessage
+	}
+	_ = json.Unmarshal(r.Content, &c)
 	v := store.Ledger{
 		ID: id.Ledger(id.New(id.PrefixLedger)), SessionID: sess.ID, OutboundID: r.ID, Seq: r.Seq, Kind: "chat", Content: r.Content,
 		Exchange: r.Exchange, Fallback: r.Fallback, State: store.Queued, NotBefore: r.DeliverAfter,
-		Destination: store.Destination{PlatformID: r.PlatformID, ThreadID: r.ThreadID}, Files: hasFiles(r.Content),
+		Destination: store.Destination{PlatformID: r.PlatformID, ThreadID: r.ThreadID}, Files: c.Files != nil,
 	}
 	refuse := func(state store.LedgerState, reason string) (store.Ledger, error) {
 		v.State, v.Reason = state, reason
@@ -184,8 +190,10 @@ func (s *Service) route(ctx context.Context, sess store.Session, r mailbox.OutRo
 			return v, err
 		}
 	}
-	if v.Question, err = s.question(r, asked); err != nil {
-		return refuse(store.Refused, err.Error())
+	if c.Type == mailbox.TypeQuestion && c.Operation == "" {
+		if v.Question, err = s.question(r, asked); err != nil {
+			return refuse(store.Refused, err.Error())
+		}
 	}
 	return v, nil
 }
