@@ -117,16 +117,22 @@ func TestAnswers(t *testing.T) {
 		"by number":                  {[]step{pressed(func(a *channel.Answer) { a.Number, a.Value = 1, "" })}, []string{"stored"}, true},
 		"a number that was not there": {[]step{pressed(func(a *channel.Answer) { a.Number = 3 }), pressed(func(a *channel.Answer) { a.Number = -1 })},
 			[]string{refused + noSuchOption, refused + noSuchOption}, false},
-		"another chat":                {[]step{pressed(func(a *channel.Answer) { a.Address.PlatformID = "cli:work" })}, []string{refused + notKnown}, false},
-		"another thread":              {[]step{pressed(func(a *channel.Answer) { a.Address.ThreadID = "t" })}, []string{refused + notKnown}, false},
-		"a question that is none":     {[]step{pressed(func(a *channel.Answer) { a.QuestionID = "led-x" })}, []string{refused + notKnown}, false},
-		"the sandbox's id is none":    {[]step{pressed(func(a *channel.Answer) { a.QuestionID = "out-1" })}, []string{refused + notKnown}, false},
-		"shortly before it expires":   {[]step{after(questionLife - time.Minute), yes}, []string{"", "stored"}, true},
-		"after it expired":            {[]step{after(questionLife + time.Minute), yes}, []string{"", refused + notOpen}, false},
-		"again after it expired":      {[]step{yes, after(questionLife + time.Minute), yes}, []string{"stored", "", "duplicate"}, true},
-		"after its exchange ended":    {[]step{ends(mailbox.AckCompleted, "ex-1"), yes}, []string{"", refused + notOpen}, false},
-		"after its exchange failed":   {[]step{ends(mailbox.AckFailed, "ex-1"), yes}, []string{"", refused + notOpen}, false},
-		"after another exchange":      {[]step{ends(mailbox.AckCompleted, "ex-2"), yes}, []string{"", "stored"}, true},
+		"another chat":              {[]step{pressed(func(a *channel.Answer) { a.Address.PlatformID = "cli:work" })}, []string{refused + notKnown}, false},
+		"another thread":            {[]step{pressed(func(a *channel.Answer) { a.Address.ThreadID = "t" })}, []string{refused + notKnown}, false},
+		"a question that is none":   {[]step{pressed(func(a *channel.Answer) { a.QuestionID = "led-x" })}, []string{refused + notKnown}, false},
+		"the sandbox's id is none":  {[]step{pressed(func(a *channel.Answer) { a.QuestionID = "out-1" })}, []string{refused + notKnown}, false},
+		"shortly before it expires": {[]step{after(questionLife - time.Minute), yes}, []string{"", "stored"}, true},
+		"after it expired":          {[]step{after(questionLife + time.Minute), yes}, []string{"", refused + notOpen}, false},
+		"again after it expired":    {[]step{yes, after(questionLife + time.Minute), yes}, []string{"stored", "", "duplicate"}, true},
+		"after its exchange ended":  {[]step{ends(mailbox.AckCompleted, "ex-1"), yes}, []string{"", refused + notOpen}, false},
+		"after its exchange failed": {[]step{ends(mailbox.AckFailed, "ex-1"), yes}, []string{"", refused + notOpen}, false},
+		"after another exchange":    {[]step{ends(mailbox.AckCompleted, "ex-2"), yes}, []string{"", "stored"}, true},
+		"after its message was given up": {[]step{func(t *testing.T, b *bundle, _ string) string {
+			if err := b.s.Finish(context.Background(), store.End{RowID: "row-0", State: channel.Dead}); err != nil {
+				t.Fatal(err)
+			}
+			return ""
+		}, yes}, []string{"", refused + notOpen}, false},
 		"answered, then its exchange": {[]step{yes, ends(mailbox.AckCompleted, "ex-1"), yes}, []string{"stored", "", "duplicate"}, true},
 		"its row is taken over again": {[]step{replayed, yes, replayed, yes}, []string{"", "stored", "", "duplicate"}, true},
 	} {
@@ -134,6 +140,10 @@ func TestAnswers(t *testing.T) {
 			t.Parallel()
 			synctest.Test(t, func(t *testing.T) {
 				b := setup(t, &platform{caps: allCaps})
+				if _, err := b.st.Accept(context.Background(), []store.Message{{Instance: "cli", PlatformID: chat, PlatformMessageID: "m0",
+					AgentGroupID: b.session.AgentGroupID, RowID: "row-0", SessionID: b.session.ID, SenderID: "cli:ann", Trigger: true}}); err != nil {
+					t.Fatal(err)
+				}
 				q := b.ask(t, asking(1))
 				var got []string
 				for _, s := range c.steps {

@@ -72,6 +72,10 @@ func (s *Service) Finish(ctx context.Context, ends ...store.End) error {
 	if _, err := s.opt.Store.Ingest(ctx, store.Ingest{Ends: ends}); err != nil {
 		return err
 	}
+	if err := s.opt.Store.CloseQuestions(ctx, rowIDs(ends)...); err != nil {
+		return err
+	}
+	s.tellClosed(ctx)
 	return s.Settle(ctx, rowIDs(ends)...)
 }
 

@@ -149,6 +149,17 @@ func (s *Store) AnswerQuestion(ctx context.Context, q Question) (bool, error) {
 	return n == 1, err
 }
 
+// CloseQuestions of the sessions that rows of inboxes belong to: their agent was given up, and nobody waits.
+func (s *Store) CloseQuestions(ctx context.Context, rowIDs ...string) error {
+	for _, row := range rowIDs {
+		if _, err := s.w.ExecContext(ctx, `UPDATE pending_questions SET closed_at = ? WHERE closed_at IS NULL
+			AND session_id = (SELECT session_id FROM inbound_messages WHERE row_id = ?)`, s.stampNow(), row); err != nil {
+			return fmt.Errorf("close questions: %w", err)
+		}
+	}
+	return nil
+}
+
 // ExpireQuestions closes those whose time is over at a moment.
 func (s *Store) ExpireQuestions(ctx context.Context, now time.Time) error {
 	if _, err := s.w.ExecContext(ctx, `UPDATE pending_questions SET closed_at = ? WHERE closed_at IS NULL AND expires_at <= ?`,
