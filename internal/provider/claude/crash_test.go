@@ -17,7 +17,7 @@ import (
 
 // A CLI that is killed between a tool call and its result leaves no process, and its conversation goes on in a new one
 // (spec/bugs.md PRV-7).
-func TestKilledInATool(t *testing.T) {
+func TestPRV7KilledInATool(t *testing.T) {
 	t.Parallel()
 	cli, home, cwd, api := program(t), t.TempDir(), t.TempDir(), model(t)
 	p, err := claude.New(options(cli, home, api.URL()))

@@ -267,3 +267,55 @@ func TestRotatedConversation(t *testing.T) {
 		t.Errorf("Err: %v", err)
 	}
 }
+
+// A conversation of which no turn ever finished goes on, or is unknown; nothing else, so that the caller begins a new one.
+func TestRUN13ATurnThatNeverFinished(t *testing.T) {
+	t.Parallel()
+	r := newReal(t)
+	q := r.ask(provider.QueryInput{}, "remember the heron ", modelserver.Step{Gate: "never"})
+	var continuation string
+	collect(q, func(e provider.Event) {
+		if e.Kind == provider.Init {
+			continuation = e.Continuation
+			q.Abort()
+		}
+	})
+	q = r.ask(provider.QueryInput{Continuation: continuation}, "and now? ", modelserver.Step{Text: "Here."})
+	all := collect(q, endAfterResult(q))
+	res := only(provider.Result, all)
+	if known := len(res) == 1 && res[0].Text == "Here." && q.Err() == nil; !known && !r.p.IsSessionInvalid(q.Err()) {
+		t.Errorf("results %+v, Err %v", res, q.Err())
+	}
+}
+
+// A tool that blocks for more than a minute, as a question to a person does. NANOCLAW_TEST_LONG=1 runs it.
+func TestToolOf70Seconds(t *testing.T) {
+	if os.Getenv("NANOCLAW_TEST_LONG") == "" {
+		t.Skip("takes more than a minute: NANOCLAW_TEST_LONG=1 runs it")
+	}
+	t.Parallel()
+	r := newReal(t, func(o *claude.Options) { o.Silence = 10 * time.Second })
+	ctx, cancel := context.WithTimeout(t.Context(), 2*time.Minute)
+	defer cancel()
+	q, err := r.p.Query(ctx, provider.QueryInput{Cwd: r.cwd, Input: provider.Input{ID: "a", Text: modelserver.Script(
+		modelserver.Step{Tools: []modelserver.Tool{{Name: "Bash", Input: json.RawMessage(`{"command":"read -t 70 line < <(tail -f /dev/null); true","timeout":90000}`)}}},
+		modelserver.Step{Text: "Awake."},
+	)}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	start, last, longest := time.Now(), time.Now(), time.Duration(0)
+	all := collect(q, func(e provider.Event) {
+		longest, last = max(longest, time.Since(last)), time.Now()
+		if e.Kind == provider.Result {
+			q.End()
+		}
+	})
+	if res := only(provider.Result, all); len(res) != 1 || res[0].Text != "Awake." || q.Err() != nil {
+		t.Errorf("results %+v, Err %v", res, q.Err())
+	}
+	t.Logf("%s in all, at most %s between two events", time.Since(start).Round(time.Second), longest.Round(time.Second))
+	if time.Since(start) < 70*time.Second || longest > 30*time.Second {
+		t.Error("too short, or too quiet")
+	}
+}

@@ -7,6 +7,7 @@ import (
 	"path/filepath"
 	"regexp"
 	"testing"
+	"time"
 
 	"go.uber.org/goleak"
 
@@ -31,7 +32,14 @@ func TestConformance(t *testing.T) {
 		return &providertest.Subject{
 			Cwd: cwd, Stale: "mock-01",
 			New: func(_ *testing.T, tools *providertest.Tools) provider.Provider {
-				return mock.New(mock.Options{Script: script, Home: home, CallTool: tools.Call})
+				return mock.New(mock.Options{Script: script, Home: home, CallTool: tools.Call, KeepAlive: 100 * time.Millisecond})
+			},
+			Quiet: time.Second,
+			Spontaneous: func(t *testing.T, text, first, second string) string {
+				prompts++
+				text = fmt.Sprintf("%s #%d", text, prompts)
+				appendLine(t, script, object{"match": regexp.QuoteMeta(text) + "$", "events": append(events([]providertest.Step{{Text: first}}), events([]providertest.Step{{Text: second}})...)})
+				return text
 			},
 			Prompt: func(t *testing.T, text string, steps ...providertest.Step) string {
 				prompts++

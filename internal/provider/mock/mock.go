@@ -37,6 +37,7 @@ import (
 	"os"
 	"path/filepath"
 	"slices"
+	"time"
 
 	"nanoclaw/internal/obs"
 	"nanoclaw/internal/provider"
@@ -55,7 +56,9 @@ type Options struct {
 	// CallTool runs one of the runner's tools and returns what the model would see. nil: every tool is unknown.
 	CallTool func(ctx context.Context, name string, args json.RawMessage) (string, error)
 	Exit     func(code int) // default os.Exit
-	Log      *slog.Logger
+	// KeepAlive is the time between signs of life while a tool runs; default 20 s.
+	KeepAlive time.Duration
+	Log       *slog.Logger
 }
 
 // Provider plays scripts.
@@ -68,6 +71,9 @@ type Provider struct {
 func New(opt Options) *Provider {
 	if opt.Exit == nil {
 		opt.Exit = os.Exit
+	}
+	if opt.KeepAlive <= 0 {
+		opt.KeepAlive = 20 * time.Second
 	}
 	if opt.Log == nil {
 		opt.Log = obs.Discard()

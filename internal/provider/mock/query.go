@@ -263,13 +263,34 @@ func (p *play) tool(e event) {
 	q.step(provider.Event{Kind: provider.ToolStart, Tool: e.Name})
 	_, err := "", errors.New("no tools here")
 	if call := q.p.opt.CallTool; call != nil {
-		_, err = call(p.ctx, e.Name, e.Args)
+		q.busy(func() { _, err = call(p.ctx, e.Name, e.Args) })
 	}
 	q.step(provider.Event{Kind: provider.ToolEnd, Tool: e.Name})
 	if err != nil {
 		q.p.opt.Log.Info("mock: tool error", obs.KeyTool, e.Name, obs.Error(err))
 		q.emit(provider.Event{Kind: provider.Progress, Message: "tool " + e.Name + " failed: " + err.Error()})
 	}
+}
+
+// busy tells that the query lives while something else works.
+func (q *query) busy(work func()) {
+	done := make(chan struct{})
+	var wait sync.WaitGroup
+	wait.Go(func() {
+		t := time.NewTicker(q.p.opt.KeepAlive)
+		defer t.Stop()
+		for {
+			select {
+			case <-t.C:
+				q.emit(provider.Event{Kind: provider.Activity})
+			case <-done:
+				return
+			}
+		}
+	})
+	work()
+	close(done)
+	wait.Wait()
 }
 
 func (p *play) take() {
