@@ -155,7 +155,7 @@ func (h *Host) build(ctx context.Context) error {
 	})
 	h.sessions = session.New(session.Options{
 		Store: h.store, Outlet: h.delivery, Home: s.Home, Log: h.log,
-		Observe: newObserver(h.metrics, h.store, h.began),
+		Observe: h.observer(),
 		Launcher: meteredLauncher{h.metrics, &launcher{
 			settings: s, install: install, runtime: h.runtime, store: h.store, vault: h.vault, egress: proxy, programs: programs, finder: h.finder,
 			uid: uid, gid: gid, zone: config.Zone(s.Zone, os.Getenv).String(), log: h.log,
@@ -247,6 +247,7 @@ func (h *Host) concerns() []sweep.Concern {
 			_, err := h.store.Prune(ctx, time.Now().Add(-s.Retention))
 			return err
 		}},
+		{Name: "logs of sandboxes", Every: 6 * time.Hour, Do: func(context.Context) error { return h.pruneWords(time.Now()) }},
 	}
 }
 

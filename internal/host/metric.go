@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"log/slog"
 	"net"
 	"net/http"
 	"net/netip"
@@ -132,6 +133,8 @@ type observer struct {
 	store   *store.Store
 	since   time.Time // what was before is not counted again
 	read    *usageRead
+	keep    string // home in which last words are kept, where the sandbox itself writes no file
+	log     *slog.Logger
 }
 
 // usageRead is up to where the usage log of each session was counted.
@@ -140,11 +143,22 @@ type usageRead struct {
 	at map[id.Session]int64
 }
 
-func newObserver(m *metric.Set, st *store.Store, since time.Time) observer {
-	return observer{m, st, since, &usageRead{at: map[id.Session]int64{}}}
+func (h *Host) observer() observer {
+	o := observer{metrics: h.metrics, store: h.store, since: h.began, read: &usageRead{at: map[id.Session]int64{}}, log: h.log}
+	if h.runtime.Name() == sandbox.Docker {
+		o.keep = h.opt.Settings.Home
+	}
+	return o
 }
 
-func (o observer) SandboxEnded(reason string) { o.metrics.SandboxEnded(reason) }
+func (o observer) SandboxEnded(s store.Session, reason string, exit sandbox.Exit) {
+	o.metrics.SandboxEnded(reason)
+	if o.keep != "" {
+		if err := keepWords(session.Dir(o.keep, s), exit.Stderr); err != nil {
+			o.log.Warn("the last words of a sandbox cannot be kept", obs.KeySession, string(s.ID), obs.Error(err))
+		}
+	}
+}
 
 // usagePage is how many entries of the usage log one look reads; the log holds no more.
 const usagePage = 1000

@@ -88,7 +88,7 @@ func (a *actor) onExit(ctx context.Context, exit sandbox.Exit) {
 	}
 	level("sandbox ended", obs.KeyIncarnation, a.live, obs.KeyReason, a.endedBy(exit), obs.KeyCode, exit.Code, obs.KeySignal, exit.Signal, obs.KeyOOM, exit.OOM)
 	a.log.Debug("last words of a sandbox", obs.KeyIncarnation, a.live, obs.KeyWhat, tail(exit.Stderr)) // may hold message text
-	a.m.opt.Observe.SandboxEnded(a.endedBy(exit))
+	a.m.opt.Observe.SandboxEnded(a.s, a.endedBy(exit), exit)
 	a.ending = ""
 	early := !asked && !a.progress && a.m.opt.Now().Sub(a.began) < quick
 	a.detach()

@@ -10,7 +10,7 @@ import (
 // Observer hears what happens to sandboxes, for those who count.
 type Observer interface {
 	// SandboxEnded is called once for each sandbox that ended, with the reason: one of the Ended constants. It must not block.
-	SandboxEnded(reason string)
+	SandboxEnded(s store.Session, reason string, exit sandbox.Exit)
 	// Worked is called off the warm path after exchanges ended, with the session's mailbox. It may read a little there.
 	Worked(ctx context.Context, s store.Session, box Mailbox)
 }
@@ -28,8 +28,8 @@ const (
 
 type deaf struct{}
 
-func (deaf) SandboxEnded(string)                            {}
-func (deaf) Worked(context.Context, store.Session, Mailbox) {}
+func (deaf) SandboxEnded(store.Session, string, sandbox.Exit) {}
+func (deaf) Worked(context.Context, store.Session, Mailbox)   {}
 
 // endedBy is the reason of an end: what the host meant by stopping it, else what the exit says.
 func (a *actor) endedBy(exit sandbox.Exit) string {
