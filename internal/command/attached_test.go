@@ -6,6 +6,7 @@ import (
 	"io"
 	"os"
 	"path/filepath"
+	"runtime"
 	"strings"
 	"testing"
 
@@ -119,5 +120,39 @@ func TestFileNamesAreHarmless(t *testing.T) {
 	w.want(r, 0, "T\n\nB\n")
 	if bytes.ContainsRune([]byte(r.out+r.err), 0x1b) {
 		t.Errorf("%q %q", r.out, r.err)
+	}
+}
+
+// At a terminal, a one-shot chat takes the answer right there.
+func TestChatTakesTheAnswerAtTheSameTerminal(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t)
+	stdin, typed := io.Pipe()
+	defer func() { _ = typed.Close() }()
+	w.store.Verdicts(channel.Verdict{Kind: channel.Dropped, Reason: "not yet"})
+	w.does(func(w *world, a *cli.Adapter, m channel.Inbound) {
+		q := &channel.Question{ID: "led-1", Title: "Deploy", Text: "Now?", Options: []channel.Option{{Label: "Yes", Value: "y"}, {Label: "No", Value: "n"}}}
+		w.deliver(a, m, channel.Op{Kind: channel.OpQuestion, Question: q, ReplyTo: m.ID}, "q")
+		for i, line := range []string{"perhaps\n", "2\n", "\n", "no\n"} {
+			if _, err := io.WriteString(typed, line); err != nil {
+				w.Errorf("line %d: %v", i, err)
+			}
+		}
+		for len(w.store.Answers()) < 2 {
+			runtime.Gosched()
+		}
+		w.reply(a, m, "went on")
+		w.settle(a, m, channel.Answered, "")
+	})
+	deps := w.deps()
+	deps.Terminal = func(v any) bool { return v == any(stdin) }
+	var out, errs bytes.Buffer
+	code := Run(t.Context(), deps, []string{"--home", w.home, "chat", "x"}, stdin, &out, &errs)
+	_ = stdin.Close()
+	w.want(result{out.String(), errs.String(), code}, 0, "went on\n", "1. Yes\n2. No\n", "type the number or the text of an option", "not yet")
+	for _, a := range w.store.Answers() {
+		if a.QuestionID != "led-1" || a.Value != "n" {
+			t.Errorf("the host got %+v", a)
+		}
 	}
 }

@@ -33,8 +33,8 @@ silent on purpose, 1 failed, 6 no host, 7 no answer in time. Without TEXT it is 
 it takes one message per line and ends after the last answer.
 
 A file that the agent sends is printed as a line with its path; --save copies it to a folder of yours. A question of the
-agent is printed with numbered options, on standard error if TEXT was given; any chat of the conversation answers it with
-the number or the text of an option.
+agent is printed with numbered options, on standard error if TEXT was given. Type the number or the text of an option, or
+answer from any other chat of the conversation.
 
 A host is started in the background if none runs. ANTHROPIC_API_KEY or CLAUDE_CODE_OAUTH_TOKEN, if set, is handed to
 the host, which keeps it; agents never see it.`,

@@ -65,15 +65,17 @@ func (t *talk) once(parent context.Context, text string) error {
 		return t.giveUp(parent, err)
 	}
 	got := collector{id: m.ID, seq: accepted.Seq}
+	asked := replies{t: t}
 	err = t.client.Follow(ctx, t.conversation, before.Cursor, func(e control.Event) error {
-		if e.Question != nil && e.Seq > accepted.Seq {
-			t.printQuestion(e)
+		if e.Seq > accepted.Seq {
+			asked.take(ctx, e)
 		}
 		if got.take(e) {
 			return errEnough
 		}
 		return nil
 	})
+	asked.end()
 	if !errors.Is(err, errEnough) {
 		t.print(ctx, got.answer())
 		return t.giveUp(parent, err)
@@ -147,15 +149,6 @@ func (t *talk) printMessage(e control.Event) {
 	for _, f := range e.Files {
 		fmt.Fprintln(w, chatui.FileLine(f))
 	}
-}
-
-// printQuestion shows a question while its message is still open: somebody has to answer it.
-func (t *talk) printQuestion(e control.Event) {
-	command := "nanoclaw chat "
-	if t.conversation != control.DefaultConversation {
-		command += "--conversation " + strings.TrimPrefix(t.conversation, "cli:") + " "
-	}
-	fmt.Fprintf(t.err, "%s\n(in another terminal, for example: %s1)\n", t.plain(t.err, e.Text), command)
 }
 
 // collector picks the answer to one message out of a conversation.
