@@ -3,7 +3,8 @@
 //
 // What the CLI does and a caller must know: a turn may start without any input (a background task ended); text of a turn
 // is only in its assistant lines; an API error looks like a success but for is_error; closing its input does not stop a
-// turn; its shell children survive it.
+// turn; its shell children survive it; it runs a slash command only as the first characters of a prompt (commands says which ones);
+// a compaction that failed is told by a status line only. docs/decisions.md has what else was found by trying.
 package claude
 
 import (

@@ -1,6 +1,7 @@
 package claude
 
 import (
+	"encoding/json"
 	"slices"
 	"strings"
 	"testing"
@@ -86,4 +87,57 @@ func TestCommandIn(t *testing.T) {
 			t.Errorf("%q becomes %q", text, c.text)
 		}
 	}
+}
+
+// A command opens a turn: it is written when the running one has ended, and what was pushed behind it when it has its result.
+func TestCommandsOpenTurns(t *testing.T) {
+	t.Parallel()
+	p, err := New(Options{Program: "/claude", Home: "/home"})
+	if err != nil {
+		t.Fatal(err)
+	}
+	q := detached(p)
+	q.ready, q.inputs = true, map[string]prompt{}
+	written := func(want ...string) {
+		t.Helper()
+		var got []string
+		for _, l := range q.stdin.lines {
+			var line userLineRead
+			if err := json.Unmarshal(l, &line); err != nil {
+				t.Fatal(err)
+			}
+			got = append(got, line.Message.Content)
+			q.lifecycle(lifecycleLine{CommandUUID: line.UUID, State: "started"})
+		}
+		q.stdin.lines = nil
+		if !slices.Equal(got, want) {
+			t.Errorf("written %q, want %q", got, want)
+		}
+	}
+	for _, text := range []string{"one", "two", "/cost", "/compact now", "three", "four"} {
+		if err := q.Push(t.Context(), provider.Input{ID: text, Text: text}); err != nil {
+			t.Fatal(err)
+		}
+	}
+	q.End()
+	written("one", "two") // both may be taken into one turn
+	q.result(resultLine{})
+	written("/cost")
+	q.result(resultLine{Result: "$1"})
+	written("/compact now")
+	if q.stdin.closing {
+		t.Error("the input was closed before the last prompts")
+	}
+	q.result(resultLine{})
+	written("three", "four")
+	if !q.stdin.closing {
+		t.Error("the input stays open")
+	}
+}
+
+type userLineRead struct {
+	UUID    string `json:"uuid"`
+	Message struct {
+		Content string `json:"content"`
+	} `json:"message"`
 }

@@ -133,7 +133,7 @@ func claudeEnv(s setting, out *relay.Relay) map[string]string {
 		name, value, _ := strings.Cut(v, "=")
 		env[name] = value
 	}
-	for _, name := range []string{"PATH", "TZ", "LANG", "TMPDIR", control.RunnerVariable} {
+	for _, name := range []string{"PATH", "TZ", "LANG", "TMPDIR", "CLAUDE_CODE_AUTO_COMPACT_WINDOW", control.RunnerVariable} {
 		if v := s.env(name); v != "" {
 			env[name] = v
 		}
