@@ -68,6 +68,8 @@ type Subject struct {
 	// Shown are the media types of the attachments in the newest message of a person, as the model got it; nil if that cannot
 	// be seen.
 	Shown func() []string
+	// Recodes maps the type of a picture to that which the provider turns it into.
+	Recodes map[string]string
 }
 
 // Limit is how long one test may take on a slow machine.
