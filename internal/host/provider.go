@@ -31,6 +31,7 @@ type providerKind struct {
 	name    string
 	api     string // that its sandbox may reach; empty: none
 	program string // that its sandbox needs beside the runner; empty: none
+	helper  string // file in the folder of program that it starts by itself; empty: none
 	model   bool   // it has no model of its own: one must be named
 }
 
@@ -41,7 +42,7 @@ func providerKinds() []providerKind {
 		{name: "anthropic", api: apiAnthropic},
 		{name: "openai", api: apiOpenAI},
 		{name: "ollama", api: apiOllama, model: true},
-		{name: "codex", api: apiOpenAI, program: "codex"},
+		{name: "codex", api: apiOpenAI, program: "codex", helper: "codex-code-mode-host"},
 		{name: "opencode", api: apiAnthropic, program: "opencode"},
 		{name: "mock"},
 	}
@@ -123,6 +124,12 @@ func (l *launcher) outfit(chain []container.Choice) (outfit, error) {
 		if o.programs[k.program] = l.finder.path(k.program); o.programs[k.program] == "" {
 			return o, &sandbox.Failure{Class: sandbox.SpecInvalid, Op: "start agent", Err: fmt.Errorf("the %s program is not on this machine", k.program),
 				Hint: fmt.Sprintf("the %s program; `nanoclaw doctor` says how to get it", k.program)}
+		}
+		if k.helper != "" {
+			helper := filepath.Join(filepath.Dir(o.programs[k.program]), k.helper)
+			if st, err := os.Stat(helper); err == nil && st.Mode().IsRegular() {
+				o.programs[k.helper] = helper
+			}
 		}
 	}
 	return o, nil

@@ -46,7 +46,7 @@ type Options struct {
 	Key     string // sent to BaseURL as bearer; a placeholder
 	// Env is the whole environment of the CLI apart from HOME, CODEX_HOME and the key; nothing is inherited.
 	Env    map[string]string
-	Model  string // "": DefaultModel
+	Model  string // "": the CLI's default
 	Effort string // low, medium, high, xhigh, max; "": the model's default
 	// Retries is how often a request, and a stream that broke, is tried again; 0: the CLI's own; negative: never.
 	Retries int

@@ -205,3 +205,38 @@ func TestNothingLeaks(t *testing.T) {
 		t.Errorf("a secret in the sight of a shell: %s", out)
 	}
 }
+
+// The models of the catalogue call everything from within one tool that runs a script: its calls are tool events all the same.
+func TestCodeMode(t *testing.T) {
+	t.Parallel()
+	cli, api := program(t), model(t)
+	opt := options(cli, t.TempDir(), api.URL())
+	opt.Model, opt.Effort = "gpt-6.2-sol", ""
+	p, err := codex.New(opt)
+	if err != nil {
+		t.Fatal(err)
+	}
+	q, err := p.Query(t.Context(), provider.QueryInput{Cwd: t.TempDir(), Input: provider.Input{ID: "a", Text: "go " + modelserver.Script(
+		modelserver.Step{Text: "Looking.", Tools: []modelserver.Tool{{Name: "exec", Custom: `const r = await tools.exec_command({cmd: "echo inside $((6*7))"}); text(JSON.stringify(r));`}}},
+		modelserver.Step{Text: "Done."},
+	)}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	var order []string
+	for e := range q.Events() {
+		switch e.Kind {
+		case provider.Text, provider.ToolStart, provider.ToolEnd:
+			order = append(order, string(e.Kind)+" "+e.Tool+e.Text)
+		case provider.Result:
+			q.End()
+		}
+	}
+	if got, want := strings.Join(order, "|"), "text Looking.|tool_start shell|tool_end shell|text Done."; got != want {
+		t.Errorf("order %s, want %s", got, want)
+	}
+	all := api.Requests()
+	if !all[len(all)-1].Contains("inside 42") {
+		t.Error("the model did not get the output")
+	}
+}

@@ -11,9 +11,6 @@ import (
 	"nanoclaw/internal/provider/memory"
 )
 
-// DefaultModel is asked for where no model is set.
-const DefaultModel = "gpt-5.2-codex"
-
 const (
 	modelProvider = "nanoclaw"     // our entry among the CLI's model providers
 	keyVariable   = "NANOCLAW_KEY" // holds Options.Key
@@ -42,7 +39,6 @@ func (p *Provider) arguments() []string {
 		retries = fmt.Sprintf("request_max_retries=%[1]d,stream_max_retries=%[1]d,", max(n, 0))
 	}
 	for _, set := range []string{
-		"model=" + strconv.Quote(p.model()),
 		"model_provider=" + strconv.Quote(modelProvider),
 		fmt.Sprintf(`model_providers.%s={name=%q,base_url=%q,wire_api="responses",env_key=%q,%ssupports_websockets=false}`,
 			modelProvider, modelProvider, p.opt.BaseURL, keyVariable, retries),
@@ -53,13 +49,6 @@ func (p *Provider) arguments() []string {
 		args = append(args, "-c", set)
 	}
 	return args
-}
-
-func (p *Provider) model() string {
-	if p.opt.Model == "" {
-		return DefaultModel
-	}
-	return p.opt.Model
 }
 
 func (p *Provider) environment() []string {
@@ -106,7 +95,7 @@ func (p *Provider) effort() string {
 
 func (p *Provider) thread(in provider.QueryInput, servers map[string]mcpServer) threadParams {
 	t := threadParams{
-		ThreadID: in.Continuation, ExcludeTurns: in.Continuation != "", Cwd: in.Cwd, Model: p.model(), Sandbox: "danger-full-access", ApprovalPolicy: "never",
+		ThreadID: in.Continuation, ExcludeTurns: in.Continuation != "", Cwd: in.Cwd, Model: p.opt.Model, Sandbox: "danger-full-access", ApprovalPolicy: "never",
 		BaseInstructions: p.instructions(in), Config: threadConfig{MCPServers: servers, Effort: p.effort()},
 	}
 	return t

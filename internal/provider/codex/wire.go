@@ -30,7 +30,7 @@ type (
 		ThreadID         string       `json:"threadId,omitempty"`
 		ExcludeTurns     bool         `json:"excludeTurns,omitempty"`
 		Cwd              string       `json:"cwd"`
-		Model            string       `json:"model"`
+		Model            string       `json:"model,omitempty"`
 		Sandbox          string       `json:"sandbox"`
 		ApprovalPolicy   string       `json:"approvalPolicy"`
 		BaseInstructions string       `json:"baseInstructions"`

@@ -7,7 +7,6 @@ import (
 	"log/slog"
 	"maps"
 	"math"
-	"os/exec"
 	"path/filepath"
 	"slices"
 	"strconv"
@@ -18,6 +17,7 @@ import (
 	"nanoclaw/internal/control"
 	"nanoclaw/internal/provider"
 	"nanoclaw/internal/provider/claude"
+	"nanoclaw/internal/provider/codex"
 	"nanoclaw/internal/provider/mock"
 	"nanoclaw/internal/provider/native/wire/anthropic"
 	"nanoclaw/internal/provider/native/wire/ollama"
@@ -54,6 +54,7 @@ func choices() []choice {
 		{name: anthropic.Name, make: newAnthropic, tools: true},
 		{name: openai.Name, make: newOpenAI, tools: true},
 		{name: ollama.Name, make: newOllama, tools: true},
+		{name: codex.Name, make: newCodex, tools: true},
 		{name: mock.Name, make: newMock},
 	}
 }
@@ -75,18 +76,9 @@ func newMock(s setting) (provider.Provider, error) {
 }
 
 func newClaude(s setting) (provider.Provider, error) {
-	program := s.config.Programs[claude.Name]
-	if program == "" {
-		program = claude.Name
-	}
-	if !filepath.IsAbs(program) {
-		found, err := exec.LookPath(program)
-		if err != nil {
-			return nil, fmt.Errorf("find the claude CLI: %w (the image or the machine must have it; `nanoclaw doctor` says how)", err)
-		}
-		if program, err = filepath.Abs(found); err != nil {
-			return nil, fmt.Errorf("find the claude CLI: %w", err)
-		}
+	program, err := find(s, claude.Name)
+	if err != nil {
+		return nil, err
 	}
 	out, err := s.relay()
 	if err != nil {

@@ -51,6 +51,7 @@ type Tool struct {
 	Name      string          `json:"name"`
 	Namespace string          `json:"namespace,omitempty"` // of the Responses API: the group of tools that Name is one of
 	Input     json.RawMessage `json:"input,omitempty"`
+	Custom    string          `json:"custom,omitempty"` // of the Responses API: the text that a tool of type custom is called with, instead of Input
 }
 
 // Options of a server.

@@ -80,11 +80,11 @@ func readResponses(out *Request, body []byte) error {
 		switch i.Type {
 		case "", "message":
 			m.parts(i.Content)
-		case "function_call":
+		case "function_call", "custom_tool_call":
 			m.Role, m.Calls = "assistant", []string{i.Name}
 		case "reasoning":
 			m.Role = "assistant"
-		case "function_call_output":
+		case "function_call_output", "custom_tool_call_output":
 			m.Role = "user"
 			m.parts(i.Output)
 			m.Results, m.Text = []ToolResult{{Text: m.Text, IsError: strings.HasPrefix(m.Text, "Error: ")}}, ""
@@ -136,6 +136,14 @@ func streamResponses(p *play) {
 		item := object{"type": "function_call", "id": fmt.Sprintf("fc_%s_%d", p.id, i), "call_id": fmt.Sprintf("call_%s_%d", p.id, i), "name": t.Name, "status": "completed", "arguments": ""}
 		if t.Namespace != "" {
 			item["namespace"] = t.Namespace
+		}
+		if t.Custom != "" {
+			delete(item, "arguments")
+			item["type"], item["input"] = "custom_tool_call", t.Custom
+			send("response.output_item.added", object{"output_index": at, "item": item})
+			send("response.output_item.done", object{"output_index": at, "item": item})
+			output = append(output, item)
+			continue
 		}
 		send("response.output_item.added", object{"output_index": at, "item": item})
 		item["arguments"] = string(p.input(t))

@@ -1,0 +1,48 @@
+package program
+
+import (
+	"fmt"
+	"os/exec"
+	"path/filepath"
+	"time"
+
+	"nanoclaw/internal/provider"
+	"nanoclaw/internal/provider/codex"
+)
+
+// cliIdle is how long a CLI that has nothing to do keeps its memory.
+const cliIdle = 3 * time.Minute
+
+// find is the absolute path of a provider's program: that of container.json, else the one of its name on the PATH.
+func find(s setting, name string) (string, error) {
+	program := s.config.Programs[name]
+	if program == "" {
+		program = name
+	}
+	if filepath.IsAbs(program) {
+		return program, nil
+	}
+	found, err := exec.LookPath(program)
+	if err == nil {
+		found, err = filepath.Abs(found)
+	}
+	if err != nil {
+		return "", fmt.Errorf("find the %s program: %w (the image or the machine must have it; `nanoclaw doctor` says how)", name, err)
+	}
+	return found, nil
+}
+
+func newCodex(s setting) (provider.Provider, error) {
+	program, err := find(s, codex.Name)
+	if err != nil {
+		return nil, err
+	}
+	out, err := s.relay()
+	if err != nil {
+		return nil, err
+	}
+	return codex.New(codex.Options{
+		Program: program, Home: s.home, BaseURL: out.BaseURL("openai") + "/v1", Key: s.config.Credential.Placeholder, Env: nativeEnv(s, out),
+		Model: s.config.Model, Effort: s.config.Effort, IdleClose: cliIdle, Log: s.log,
+	})
+}
