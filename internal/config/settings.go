@@ -45,6 +45,7 @@ type Settings struct {
 	MaxTries        int           // tries of an inbound row before it is given up
 	ClaimTolerance  time.Duration // a claim without sign of life is stuck after this
 	Ceiling         time.Duration // a working runner without sign of life is ended after this
+	MaxAttachment   int64         // bytes of one attachment of an incoming message
 	Sweep           time.Duration // period of the resync
 	Retention       time.Duration // of final rows
 	LogLevel        string
@@ -142,6 +143,14 @@ func options() []option {
 		}},
 		{"session.claim_tolerance", "1m", "a claim without sign of life is stuck after this", duration(time.Second, func(s *Settings) *time.Duration { return &s.ClaimTolerance })},
 		{"session.ceiling", "30m", "a working agent without sign of life is ended after this", duration(time.Second, func(s *Settings) *time.Duration { return &s.Ceiling })},
+		{"attachments.max_bytes", "104857600", "bytes of one attachment of an incoming message", func(s *Settings, v string) error {
+			n, err := strconv.ParseInt(v, 10, 64)
+			if err != nil || n < 1 || n > 1<<40 {
+				return errors.New("must be a number of bytes, 1 or more")
+			}
+			s.MaxAttachment = n
+			return nil
+		}},
 		{"sweep.period", "60s", "period of the resync", duration(100*time.Millisecond, func(s *Settings) *time.Duration { return &s.Sweep })},
 		{"retention", "2160h", "final rows are kept this long", duration(time.Hour, func(s *Settings) *time.Duration { return &s.Retention })},
 		{"log.level", "info", "debug, info, warn or error", func(s *Settings, v string) error {

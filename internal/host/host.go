@@ -53,6 +53,7 @@ type Host struct {
 	adapters []channel.Adapter
 	delivery *delivery.Service
 	sessions *session.Manager
+	router   *route.Router
 	desk     *operate.Desk
 	runtime  sandbox.Runtime
 	why      string // why this runtime
@@ -182,10 +183,14 @@ func (h *Host) build(ctx context.Context) error {
 
 // serve runs what build made, in the order in which parts need each other, and ends it backwards.
 func (h *Host) serve(ctx context.Context) error {
-	router := route.New(h.store, h.sessions, h.delivery, h.log)
+	uid, gid := sandboxUser(h.opt.Settings)
+	h.router = route.New(route.Options{
+		Store: h.store, Ends: h.delivery, Voice: h.delivery, Keeper: keeper{h.store, h.delivery}, MaxAttachment: h.opt.Settings.MaxAttachment, Log: h.log,
+		Inbox: inbox{h.sessions, h.opt.Settings.Home, sqlite.HostOptions{OutUID: uid, SandboxGID: gid, Log: h.log}},
+	})
 	desks := map[string]*desk{}
 	for _, a := range h.adapters {
-		desks[a.Info().Instance] = newDesk(a.Info(), router, h.delivery, h.store, h.log)
+		desks[a.Info().Instance] = newDesk(a.Info(), h.router, h.delivery, h.store, h.log)
 		desks[a.Info().Instance].metrics = h.metrics
 	}
 	socket, err := server.Listen(h.opt.Settings.Home)

@@ -3,8 +3,12 @@ package route
 import (
 	"context"
 	"errors"
+	"fmt"
+	"io"
+	"log/slog"
 	"slices"
 	"strings"
+	"sync"
 	"testing"
 	"time"
 
@@ -15,65 +19,27 @@ import (
 	"nanoclaw/internal/store"
 )
 
-// Every value of every setting that decides, each cell written by hand (spec/host.md section 25.1).
-func TestDecide(t *testing.T) {
-	t.Parallel()
-	base := Facts{Policy: "strict", Scope: "all", Access: true, Mode: "pattern", Pattern: ".", Ignored: "drop", Text: "hello"}
-	with := func(change func(*Facts)) Facts {
-		f := base
-		change(&f)
-		return f
-	}
-	for name, c := range map[string]struct {
-		facts Facts
-		want  Action
-	}{
-		"known sender, every message":    {base, Engage},
-		"stranger, strict":               {with(func(f *Facts) { f.Access = false }), Drop},
-		"stranger, approval":             {with(func(f *Facts) { f.Access = false; f.Policy = "request_approval" }), Drop},
-		"stranger, decline":              {with(func(f *Facts) { f.Access = false; f.Policy = "decline_notify" }), Drop},
-		"stranger, public":               {with(func(f *Facts) { f.Access = false; f.Policy = "public" }), Engage},
-		"stranger, public, known scope":  {with(func(f *Facts) { f.Access = false; f.Policy = "public"; f.Scope = "known" }), Drop},
-		"stranger, public, odd scope":    {with(func(f *Facts) { f.Access = false; f.Policy = "public"; f.Scope = "odd" }), Drop},
-		"stranger, odd policy":           {with(func(f *Facts) { f.Access = false; f.Policy = "odd" }), Drop},
-		"stranger is not kept (I8)":      {with(func(f *Facts) { f.Access = false; f.Ignored = "accumulate" }), Drop},
-		"pattern empty":                  {with(func(f *Facts) { f.Pattern = "" }), Engage},
-		"pattern matches":                {with(func(f *Facts) { f.Pattern = "(?i)HELL" }), Engage},
-		"pattern does not match":         {with(func(f *Facts) { f.Pattern = "bye" }), Drop},
-		"pattern does not match, kept":   {with(func(f *Facts) { f.Pattern = "bye"; f.Ignored = "accumulate" }), Keep},
-		"pattern broken: closed":         {with(func(f *Facts) { f.Pattern = "(" }), Drop},
-		"mention in a group":             {with(func(f *Facts) { f.Mode = "mention"; f.Group = true; f.Mention = channel.Yes }), Engage},
-		"no mention in a group":          {with(func(f *Facts) { f.Mode = "mention"; f.Group = true; f.Mention = channel.No }), Drop},
-		"unknown mention in a group":     {with(func(f *Facts) { f.Mode = "mention"; f.Group = true }), Drop},
-		"no mention in a group, kept":    {with(func(f *Facts) { f.Mode = "mention"; f.Group = true; f.Ignored = "accumulate" }), Keep},
-		"direct message counts":          {with(func(f *Facts) { f.Mode = "mention" }), Engage},
-		"sticky, unmentioned, group":     {with(func(f *Facts) { f.Mode = "mention-sticky"; f.Group = true }), Drop},
-		"odd engage mode: closed":        {with(func(f *Facts) { f.Mode = "odd" }), Drop},
-		"odd ignored policy: not stored": {with(func(f *Facts) { f.Pattern = "bye"; f.Ignored = "odd" }), Drop},
-		"command of an admin":            {with(func(f *Facts) { f.Text = "/clear"; f.Admin = true }), Engage},
-		"command of a member":            {with(func(f *Facts) { f.Text = " /CLEAR " }), Drop},
-		"command of a member, kept":      {with(func(f *Facts) { f.Text = "/clear"; f.Pattern = "bye"; f.Ignored = "accumulate" }), Drop},
-		"stop of a member":               {with(func(f *Facts) { f.Text = "/stop" }), Engage},
-		"nearly a command (W6)":          {with(func(f *Facts) { f.Text = "/clearx" }), Engage},
-		"of a command line program":      {with(func(f *Facts) { f.Text = "/login"; f.Admin = true }), Drop},
-	} {
-		d := Decide(c.facts)
-		if d.Action != c.want || d.Reason == "" {
-			t.Errorf("%s: %+v, want %s with a reason", name, d, c.want)
-		}
-	}
-}
-
 // inbox records what is put, in order with the wakes, and can fail.
 type inbox struct {
 	events []string
 	rows   map[string]mailbox.InRow
 	fail   error
 	st     *store.Store
+
+	mu      sync.Mutex
+	failFor id.AgentGroup // fail for this agent only
+	files   map[string]string
+	said    map[string]bool
+	words   []string // said in chats
+	held    []Held
 }
 
+func discard() *slog.Logger { return obs.Discard() }
+
 func (i *inbox) Put(ctx context.Context, s store.Session, rows ...mailbox.InRow) error {
-	if i.fail != nil {
+	i.mu.Lock()
+	defer i.mu.Unlock()
+	if i.fail != nil && (i.failFor == "" || i.failFor == s.AgentGroupID) {
 		return i.fail
 	}
 	for _, r := range rows {
@@ -86,7 +52,48 @@ func (i *inbox) Put(ctx context.Context, s store.Session, rows ...mailbox.InRow)
 	return nil
 }
 
-func (i *inbox) Wake(id.Session) { i.events = append(i.events, "wake") }
+func (i *inbox) Wake(id.Session) { i.note("wake") }
+
+func (i *inbox) note(s string) {
+	i.mu.Lock()
+	defer i.mu.Unlock()
+	i.events = append(i.events, s)
+}
+
+func (i *inbox) Attach(_ context.Context, s store.Session, rowID, name string, r io.Reader, most int64) (string, error) {
+	b, err := io.ReadAll(r)
+	if err != nil {
+		return "", err
+	}
+	if int64(len(b)) > most {
+		return "", fmt.Errorf("larger than %d bytes: %w", most, mailbox.ErrInvalid)
+	}
+	i.mu.Lock()
+	defer i.mu.Unlock()
+	path := "inbox/" + rowID + "/" + name
+	i.files[path] = string(b)
+	return path, nil
+}
+
+func (i *inbox) Say(_ context.Context, d store.Destination, key, text string) error {
+	i.mu.Lock()
+	defer i.mu.Unlock()
+	if !i.said[key] {
+		i.said[key] = true
+		i.words = append(i.words, d.PlatformID+": "+text)
+	}
+	return nil
+}
+
+func (i *inbox) Hold(_ context.Context, h Held) error {
+	i.mu.Lock()
+	defer i.mu.Unlock()
+	if !i.said["hold"+h.Key] {
+		i.said["hold"+h.Key] = true
+		i.held = append(i.held, h)
+	}
+	return nil
+}
 
 func (i *inbox) Settle(_ context.Context, rows ...string) error {
 	for range rows {
@@ -104,7 +111,7 @@ type bundle struct {
 
 const chat = "cli:local"
 
-func setup(t *testing.T) *bundle {
+func setup(t testing.TB) *bundle {
 	t.Helper()
 	st, err := store.Open(t.Context(), t.TempDir())
 	if err != nil {
@@ -115,8 +122,9 @@ func setup(t *testing.T) *bundle {
 		ChannelType: "cli", Instance: "cli", PlatformID: chat, DestinationAs: "terminal"}); err != nil {
 		t.Fatal(err)
 	}
-	i := &inbox{rows: map[string]mailbox.InRow{}, st: st}
-	return &bundle{st: st, inbox: i, r: New(st, i, i, obs.Discard()), info: channel.Info{Type: "cli", Instance: "cli"}}
+	i := &inbox{rows: map[string]mailbox.InRow{}, st: st, files: map[string]string{}, said: map[string]bool{}}
+	r := New(Options{Store: st, Inbox: i, Ends: i, Voice: i, Keeper: i, MaxAttachment: 100, Log: obs.Discard()})
+	return &bundle{st: st, inbox: i, r: r, info: channel.Info{Type: "cli", Instance: "cli"}}
 }
 
 func message(idv, text string) channel.Inbound {
@@ -133,7 +141,7 @@ func TestInboundIsStoredThenAcceptedThenWoken(t *testing.T) {
 	if len(b.inbox.events) != 2 || !strings.HasPrefix(b.inbox.events[0], "put") || b.inbox.events[1] != "wake" {
 		t.Errorf("events %q", b.inbox.events)
 	}
-	due, _, err := b.st.Due(t.Context(), b.r.now().Add(1e9), 10)
+	due, _, err := b.st.Due(t.Context(), b.r.opt.Now().Add(1e9), 10)
 	if err != nil || len(due) != 1 {
 		t.Errorf("due sessions %v, %v", due, err)
 	}
