@@ -111,6 +111,36 @@ func TestClaude(t *testing.T) {
 	}
 }
 
+// Commands of the CLI and of the runner, as a person types them: their output is the answer.
+func TestClaudeCommands(t *testing.T) {
+	t.Parallel()
+	m, api := withClaude(t, "bubblewrap")
+	say := func(name, secret string) {
+		t.Helper()
+		a := m.ask(name, secret+" "+modelserver.Script(modelserver.Step{Text: `<message to="terminal">heard ` + name + `</message>`}))
+		if strings.Join(a.texts, "|") != "heard "+name {
+			t.Fatalf("%+v", a)
+		}
+	}
+	say("m1", "alpha")
+	for i, c := range []struct{ word, part string }{{"/context", "Context"}, {"/cost", "answers since"}, {"/files", "files in my folder"}} {
+		if a := m.ask("c"+strconv.Itoa(i), c.word); a.state != control.StateAnswered || len(a.texts) != 1 || !strings.Contains(a.texts[0], c.part) {
+			t.Errorf("%s: %+v", c.word, a)
+		}
+	}
+	say("m2", "beta")
+	if requests := api.Requests(); !requests[len(requests)-1].Contains("alpha") {
+		t.Error("a command has lost the conversation")
+	}
+	if a := m.ask("c9", "/clear"); a.state != control.StateAnswered || len(a.texts) != 1 {
+		t.Errorf("/clear: %+v", a)
+	}
+	say("m3", "gamma")
+	if requests := api.Requests(); requests[len(requests)-1].Contains("alpha") {
+		t.Error("the conversation goes on behind /clear")
+	}
+}
+
 // A follow-up during a turn is taken by the running turn or answered after it, never lost.
 func TestClaudeFollowUp(t *testing.T) {
 	t.Parallel()

@@ -44,6 +44,7 @@ func Commands() []Command {
 		{Word: UploadTrace, By: ByRunner, Admin: true},
 		{Word: Compact, By: ByProvider, Admin: true, Aborts: true, Args: true},
 		{Word: Context, By: ByProvider, Admin: true, Aborts: true},
+		{Word: "/usage", By: ByProvider, Admin: true, Aborts: true},
 		{Word: "/config", By: ByNobody}, {Word: "/doctor", By: ByNobody}, {Word: "/help", By: ByNobody}, {Word: "/login", By: ByNobody},
 		{Word: "/logout", By: ByNobody}, {Word: "/remote-control", By: ByNobody}, {Word: "/start", By: ByNobody},
 	}
