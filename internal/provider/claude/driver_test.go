@@ -410,6 +410,7 @@ func TestFMT1PRV1Results(t *testing.T) {
 		"close to the limit is no end": {"hi", []string{limit(`"status":"allowed_warning","resetsAt":1796126400`), limit(`"status":"allowed"`), spoke, ok}, provider.Event{Text: "fine"}, 0, 1},
 		"limit in seconds":             {"hi", []string{limit(`"status":"rejected","resetsAt":1796126400,"rateLimitType":"five_hour"`), errorResult("You've hit your 5-hour limit", 429)}, provider.Event{IsError: true, Class: provider.ClassRateLimit, ResetsAt: when}, 1, 0},
 		"limit in milliseconds":        {"hi", []string{limit(`"status":"rejected","resetsAt":1796126400000`), errorResult("limit", 429)}, provider.Event{IsError: true, Class: provider.ClassRateLimit, ResetsAt: when}, 1, 0},
+		"paid beyond the limit":        {"hi", []string{limit(`"status":"rejected","resetsAt":1796126400,"isUsingOverage":true`), spoke, ok}, provider.Event{Text: "fine"}, 0, 1},
 		"out of credits":               {"hi", []string{limit(`"status":"rejected","overageDisabledReason":"out_of_credits"`), errorResult("limit", 429)}, provider.Event{IsError: true, Class: provider.ClassQuota}, 1, 0},
 		"retries are told":             {"hi", []string{`{"type":"system","subtype":"api_retry","attempt":1,"max_retries":2,"error_status":500,"error":"server_error"}`, spoke, ok}, provider.Event{Text: "fine"}, 1, 1},
 	} {

@@ -6,6 +6,7 @@ import (
 	"os"
 	"path/filepath"
 	"slices"
+	"strconv"
 	"strings"
 	"testing"
 	"time"
@@ -317,5 +318,64 @@ func TestToolOf70Seconds(t *testing.T) {
 	t.Logf("%s in all, at most %s between two events", time.Since(start).Round(time.Second), longest.Round(time.Second))
 	if time.Since(start) < 70*time.Second || longest > 30*time.Second {
 		t.Error("too short, or too quiet")
+	}
+}
+
+// The limits of a subscription, as the API tells them to the CLI: telemetry stops nothing, a rejected request waits for its window,
+// and without credit it is told apart from that (spec/bugs.md PRV-1).
+func TestPRV1LimitsOfASubscription(t *testing.T) {
+	t.Parallel()
+	resets := time.Now().Add(time.Hour).Truncate(time.Second)
+	limit := func(status string, more ...string) map[string]string {
+		const prefix = "anthropic-ratelimit-unified-"
+		h := map[string]string{prefix + "status": status, prefix + "reset": strconv.FormatInt(resets.Unix(), 10), prefix + "representative-claim": "five_hour"}
+		for i := 0; i < len(more); i += 2 {
+			h[prefix+more[i]] = more[i+1]
+		}
+		return h
+	}
+	for name, c := range map[string]struct {
+		step  modelserver.Step
+		class provider.Class // of the result; none: an answer
+	}{
+		"allowed":     {modelserver.Step{Text: "fine", Headers: limit("allowed")}, provider.ClassNone},
+		"warning":     {modelserver.Step{Text: "fine", Headers: limit("allowed_warning")}, provider.ClassNone},
+		"rejected":    {modelserver.Step{Status: 429, Headers: limit("rejected")}, provider.ClassRateLimit},
+		"no credit":   {modelserver.Step{Status: 429, Headers: limit("rejected", "overage-status", "rejected", "overage-disabled-reason", "out_of_credits")}, provider.ClassQuota},
+		"paid beyond": {modelserver.Step{Text: "fine", Headers: limit("rejected", "overage-status", "allowed")}, provider.ClassNone},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			r := newReal(t, func(o *claude.Options) {
+				delete(o.Env, "ANTHROPIC_API_KEY")
+				o.Env["CLAUDE_CODE_OAUTH_TOKEN"] = placeholder
+			})
+			q := r.ask(provider.QueryInput{}, "go ", c.step)
+			all := collect(q, endAfterResult(q))
+			res, failed := only(provider.Result, all), c.class != provider.ClassNone
+			if len(res) != 1 || res[0].IsError != failed || res[0].Class != c.class || res[0].Retryable || (len(only(provider.Error, all)) > 0) != failed {
+				t.Fatalf("results %+v, errors %+v", res, only(provider.Error, all))
+			}
+			if failed && (!res[0].ResetsAt.Equal(resets) || res[0].Notice == "") {
+				t.Errorf("result: %+v", res[0])
+			}
+			for _, req := range r.api.Requests() {
+				if got := req.Header.Get("Authorization"); req.IsMessages() && got != "Bearer "+placeholder {
+					t.Errorf("authorization %q", got)
+				}
+			}
+		})
+	}
+}
+
+// Our own tool server cannot be reached: the turn ends with words for a person, and nothing that the model says without its
+// tools counts.
+func TestMCP2OurServerIsAway(t *testing.T) {
+	t.Parallel()
+	r := newReal(t)
+	q := r.ask(provider.QueryInput{MCP: []provider.MCPServer{{Name: "nanoclaw", URL: "http://127.0.0.1:9/", AlwaysLoad: true}}}, "go ", modelserver.Step{Text: "blind"})
+	all := collect(q, nil)
+	if res := only(provider.Result, all); len(res) != 1 || !res[0].IsError || res[0].Notice == "" || len(only(provider.Text, all)) != 0 || q.Err() == nil {
+		t.Errorf("events %+v, Err %v", all, q.Err())
 	}
 }

@@ -252,10 +252,14 @@ func (q *query) lifecycle(l lifecycleLine) {
 
 // rateLimit is telemetry unless the request was rejected (spec/bugs.md PRV-1).
 func (q *query) rateLimit(r rateLimitLine) {
-	if r.Info.Status != "rejected" {
-		if r.Info.Status == "allowed_warning" {
-			q.log.Warn("claude: close to a usage limit", obs.KeyLimit, r.Info.Type)
-		}
+	switch {
+	case r.Info.Status == "allowed_warning":
+		q.log.Warn("claude: close to a usage limit", obs.KeyLimit, r.Info.Type)
+		return
+	case r.Info.Status != "rejected":
+		return
+	case r.Info.UsingOverage:
+		q.log.Warn("claude: a usage limit is reached, and paid beyond", obs.KeyLimit, r.Info.Type)
 		return
 	}
 	e := provider.Event{Kind: provider.Error, Class: provider.ClassRateLimit, ResetsAt: instant(r.Info.ResetsAt)}

@@ -217,6 +217,7 @@ type rateLimitLine struct {
 		OverageReason  string  `json:"overageDisabledReason"`
 		ErrorCode      string  `json:"errorCode"`
 		OverageErrCode string  `json:"overageErrorCode"`
+		UsingOverage   bool    `json:"isUsingOverage"` // the limit is reached, and the account pays for what goes beyond
 	} `json:"rate_limit_info"`
 }
 
