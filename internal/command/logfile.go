@@ -26,7 +26,18 @@ func (a *app) openLog(s config.Settings) (io.Writer, *obs.File, error) {
 		if !ok || !sameFile(stderr, path) {
 			return a.err, nil, nil
 		}
-		opt.Follow = func(f *os.File) error { return unix.Dup2(int(f.Fd()), int(stderr.Fd())) }
+		streams := []*os.File{stderr}
+		if stdout, ok := a.out.(*os.File); ok && sameFile(stdout, path) {
+			streams = append(streams, stdout)
+		}
+		opt.Follow = func(f *os.File) error {
+			for _, s := range streams {
+				if err := unix.Dup2(int(f.Fd()), int(s.Fd())); err != nil {
+					return err
+				}
+			}
+			return nil
+		}
 	} else if !filepath.IsAbs(path) {
 		path = filepath.Join(s.Home, path)
 	}
