@@ -83,9 +83,9 @@ func TestConformance(t *testing.T) {
 		return &providertest.Subject{
 			Cwd: cwd, Stale: "11111111-1111-4111-8111-111111111111", Statuses: true, Shell: true,
 			New: func(t *testing.T, _ *providertest.Tools) provider.Provider {
-				return build(t, func(o *claude.Options) { o.KeepAlive = 300 * time.Millisecond })
+				return build(t, func(o *claude.Options) { o.KeepAlive = 200 * time.Millisecond })
 			},
-			Quiet: time.Second,
+			Quiet: 1500 * time.Millisecond,
 			Watchdog: func(t *testing.T, _ *providertest.Tools, silence time.Duration) provider.Provider {
 				return build(t, func(o *claude.Options) { o.Silence = silence })
 			},

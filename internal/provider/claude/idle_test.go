@@ -20,7 +20,7 @@ func TestIdleClose(t *testing.T) {
 	t.Run("closed", func(t *testing.T) {
 		t.Parallel()
 		start := time.Now()
-		q := query(t, driver(t, turns(t, []string{taken, begin, okResult}, []string{taken, begin, okResult}), short), "hi")
+		q := query(t, driver(t, turns(t, []string{taken, begin, okResult}, []string{taken, begin, okResult}), func(o *claude.Options) { o.IdleClose = 1500 * time.Millisecond }), "hi")
 		results := 0
 		for e := range q.Events() {
 			if e.Kind != provider.Result {
@@ -32,7 +32,7 @@ func TestIdleClose(t *testing.T) {
 				}
 			}
 		}
-		if results != 2 || q.Err() != nil || time.Since(start) < 300*time.Millisecond {
+		if results != 2 || q.Err() != nil || time.Since(start) < 1500*time.Millisecond {
 			t.Errorf("%d results, %v, after %s", results, q.Err(), time.Since(start))
 		}
 		if err := q.Push(t.Context(), provider.Input{ID: "c", Text: "late"}); !errors.Is(err, provider.ErrEnded) {

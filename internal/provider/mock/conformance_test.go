@@ -34,7 +34,7 @@ func TestConformance(t *testing.T) {
 			New: func(_ *testing.T, tools *providertest.Tools) provider.Provider {
 				return mock.New(mock.Options{Script: script, Home: home, CallTool: tools.Call, KeepAlive: 100 * time.Millisecond})
 			},
-			Quiet: time.Second,
+			Quiet: 1500 * time.Millisecond,
 			Spontaneous: func(t *testing.T, text, first, second string) string {
 				prompts++
 				text = fmt.Sprintf("%s #%d", text, prompts)

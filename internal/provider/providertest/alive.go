@@ -15,7 +15,7 @@ func activity(s *session) {
 	r := s.start("", "", "wait", Step{Tool: "block", Args: `{}`}, Step{Text: "Awake."})
 	r.until(provider.ToolStart)
 	s.signal(s.tools.Blocked)
-	last, end := time.Now(), time.Now().Add(4*s.sub.Quiet)
+	last, end := time.Now(), time.Now().Add(3*s.sub.Quiet)
 	for n := 0; time.Now().Before(end); {
 		select {
 		case e := <-r.Events():
@@ -38,7 +38,7 @@ func activity(s *session) {
 	r.rest()
 }
 
-const silence = 2 * time.Second
+const silence = 3 * time.Second
 
 // watchdog: a model that says nothing any more ends its turn with an error that is worth a retry, and the conversation goes on.
 func watchdog(s *session) {

@@ -60,7 +60,7 @@ type Subject struct {
 	// Quiet is the longest time without Activity while a tool runs, as New makes the provider; zero: not tested. Users get 30 s or
 	// less, a subject makes it short.
 	Quiet time.Duration
-	// Watchdog is New for a provider that takes a model for dead after that much silence (about two seconds); nil: not tested.
+	// Watchdog is New for a provider that takes a model for dead after that much silence (a few seconds); nil: not tested.
 	Watchdog func(t *testing.T, tools *Tools, silence time.Duration) provider.Provider
 	// Spontaneous makes a prompt after which the model says first and ends its turn, and later says second in a turn that
 	// nobody asked for; nil: there are none.

@@ -8,6 +8,7 @@ import (
 	"fmt"
 	"io"
 	"net/http"
+	"slices"
 	"strings"
 	"sync"
 	"testing"
@@ -193,6 +194,15 @@ func TestRecordsAndGates(t *testing.T) {
 	r := all[len(all)-1]
 	if r.System != "You are\nAndy" || len(r.Tools) != 1 || !r.Contains("failed") || !r.Messages[0].Results[0].IsError {
 		t.Errorf("%+v", r)
+	}
+	post(t, s, "/v1/messages", object{"messages": []object{{"role": "user", "content": []object{
+		{"type": "text", "text": "look"}, {"type": "image", "source": object{"type": "base64", "media_type": "image/png", "data": "aGVyb24="}},
+		{"type": "document", "source": object{"type": "url", "url": "https://example.org"}}, {"type": "search_result", "source": "a string"},
+	}}}})
+	all = s.Requests()
+	want := []modelserver.Media{{Kind: "image", Type: "image/png", Size: 8}, {Kind: "document"}}
+	if m := all[len(all)-1].Messages[0]; m.Text != "look" || !slices.Equal(m.Media, want) {
+		t.Errorf("%+v", m)
 	}
 	gone, cancel := context.WithCancel(t.Context())
 	cancel()
