@@ -33,10 +33,11 @@ func gap(left int, where string) string {
 // headTail are the beginning and the end of a text, whole characters, whole lines where that costs little.
 func headTail(text string, limit int) (head, tail string) {
 	half := limit / 2
-	head, tail = text[:half], text[len(text)-half:]
-	for len(head) > 0 && !utf8.ValidString(head[max(0, len(head)-utf8.UTFMax):]) && len(head) > half-utf8.UTFMax {
-		head = head[:len(head)-1]
+	end := half
+	for end > 0 && !utf8.RuneStart(text[end]) {
+		end--
 	}
+	head, tail = text[:end], text[len(text)-half:]
 	for len(tail) > 0 && !utf8.RuneStart(tail[0]) {
 		tail = tail[1:]
 	}
