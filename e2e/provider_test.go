@@ -1,6 +1,9 @@
 package e2e
 
 import (
+	"io"
+	"net/http"
+	"net/http/httptest"
 	"strings"
 	"testing"
 
@@ -53,4 +56,46 @@ func TestSwitchProvider(t *testing.T) {
 		t.Error("the first provider did not go on with its own conversation")
 	}
 	m.nowhere(marker)
+}
+
+// A provider whose key is refused hands the message to its fallback: the person gets one line about it and the answer, and no
+// further word with the next message.
+func TestFallbackChain(t *testing.T) {
+	t.Parallel()
+	for _, first := range []string{"claude", "anthropic"} {
+		t.Run(first, func(t *testing.T) {
+			t.Parallel()
+			available(t, "bubblewrap")
+			program := claudeProgram(t)
+			api, err := modelserver.Start(modelserver.Options{})
+			if err != nil {
+				t.Fatal(err)
+			}
+			t.Cleanup(api.Close)
+			locked := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
+				w.Header().Set("Content-Type", "application/json")
+				w.WriteHeader(http.StatusUnauthorized)
+				_, _ = io.WriteString(w, `{"type":"error","error":{"type":"authentication_error","message":"invalid x-api-key"}}`)
+			}))
+			t.Cleanup(locked.Close)
+			m := setup(t, sandboxes(t)["bubblewrap"]+"[claude]\nprogram = \""+program+"\"\n[anthropic]\nbase_url = \""+locked.URL+"\"\n[ollama]\nbase_url = \""+api.URL()+"\"\n")
+			m.start()
+			if err := m.client.PutSecret(t.Context(), control.Secret{Name: control.SecretAnthropic, Kind: control.SecretAPIKey, Value: marker}); err != nil {
+				t.Fatal(err)
+			}
+			if _, err := m.client.Bootstrap(t.Context(), control.BootstrapRequest{}); err != nil {
+				t.Fatal(err)
+			}
+			m.admin("groups config update", "--provider", first, "--fallback", "ollama:local")
+			for _, name := range []string{"m1", "m2"} {
+				a := m.ask(name, "hi "+modelserver.Script(modelserver.Step{Text: `<message to="terminal">by the fallback</message>`}))
+				if a.state != control.StateAnswered || strings.Join(a.texts, "|") != "by the fallback" {
+					t.Fatalf("%s: %+v", name, a)
+				}
+				if said := strings.Join(a.notices, "|"); (name == "m1") != strings.Contains(said, "ollama answers instead") {
+					t.Errorf("%s: notices %q", name, said)
+				}
+			}
+		})
+	}
 }

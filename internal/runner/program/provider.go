@@ -114,13 +114,17 @@ func rotateAge(v string) time.Duration {
 	return time.Duration(min(days, most) * float64(24*time.Hour))
 }
 
+// claudeRetries is how often the CLI repeats a request by itself: about 15 s. Its own default goes on for minutes, in silence, also
+// with a key that is refused; the loop retries after that, and then has something to say.
+const claudeRetries = "5"
+
 // claudeIdle is how long a CLI that has nothing to do keeps its 200 MB.
 const claudeIdle = 3 * time.Minute
 
 // claudeEnv is the whole environment of the CLI: where its API is, the placeholder that stands for the key, and what any program
 // needs. Nothing else of the runner's environment is passed on.
 func claudeEnv(s setting, out *relay.Relay) map[string]string {
-	env := map[string]string{"ANTHROPIC_BASE_URL": out.BaseURL("anthropic")}
+	env := map[string]string{"ANTHROPIC_BASE_URL": out.BaseURL("anthropic"), "CLAUDE_CODE_MAX_RETRIES": claudeRetries}
 	for _, v := range out.Environ() {
 		name, value, _ := strings.Cut(v, "=")
 		env[name] = value
