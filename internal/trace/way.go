@@ -75,6 +75,12 @@ func action(word string) string {
 		return "kept as context"
 	case "drop":
 		return "not for this agent"
+	case "hold":
+		return "held: somebody was asked whether the sender is let in"
+	case "decline":
+		return "declined: the sender was told"
+	case "refuse":
+		return "refused: the sender was told"
 	}
 	return word
 }
