@@ -54,6 +54,7 @@ type Host struct {
 	delivery *delivery.Service
 	sessions *session.Manager
 	router   *route.Router
+	moved    chan id.AgentGroup // whose destinations have changed
 	desk     *operate.Desk
 	runtime  sandbox.Runtime
 	why      string // why this runtime
@@ -139,7 +140,15 @@ func (h *Host) build(ctx context.Context) error {
 	for _, a := range h.adapters {
 		byInstance[a.Info().Instance] = a
 	}
-	h.desk = operate.New(slices.Concat(operate.Commands(h.store, h, h.opt.Version), operate.GroupConfig(h.store, h), h.observing())...)
+	h.moved = make(chan id.AgentGroup, 256)
+	h.store.OnDestinations(func(group id.AgentGroup) {
+		select {
+		case h.moved <- group:
+		default:
+			h.log.Warn("a running agent keeps its old destinations until its next start", obs.KeyGroup, string(group))
+		}
+	})
+	h.desk = operate.New(slices.Concat(operate.Commands(h.store, h, h.opt.Version), operate.GroupConfig(h.store, h), operate.People(h.store, h), operate.Chats(h.store, h), h.observing())...)
 	h.delivery = delivery.New(delivery.Options{
 		Store: h.store, Adapters: byInstance, Log: h.log, Observe: h.metrics, Actions: h.actions(),
 		Put: func(ctx context.Context, s store.Session, rows ...mailbox.InRow) error {
@@ -224,6 +233,7 @@ func (h *Host) serve(ctx context.Context) error {
 	if err := h.delivery.Questions(ctx); err != nil {
 		h.log.Warn("answers of an earlier host are passed on by the sweep", obs.Error(err))
 	}
+	running.Go(func() { h.keepDestinations(ctx) })
 	running.Go(func() { sweep.Run(ctx, h.log, h.concerns()...) })
 	if h.opt.Ready != nil {
 		h.opt.Ready()

@@ -104,6 +104,9 @@ func (s *Store) Bootstrap(ctx context.Context, f First) (id.AgentGroup, error) {
 		return exec(`INSERT INTO destinations (agent_group_id, name, display_name, messaging_group_id, created_at) VALUES (?, ?, ?, ?, ?)
 			ON CONFLICT (agent_group_id, name) DO NOTHING`, group, f.DestinationAs, f.OwnerName, chat, now)
 	})
+	if err == nil {
+		s.moved(group)
+	}
 	return group, err
 }
 
