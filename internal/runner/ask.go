@@ -64,7 +64,11 @@ func (r *Runner) hand(ctx context.Context, ex *turn.Exchange, text string) error
 		if err != nil {
 			return err
 		}
-		if err := r.open(ctx, qi); err != nil {
+		known, err := r.opt.Mailbox.Destinations(ctx)
+		if err != nil {
+			return fmt.Errorf("read destinations: %w", err)
+		}
+		if err := r.open(ctx, qi, known); err != nil {
 			return r.setback(ctx, ex, r.diagnose(err, true), nil)
 		}
 		opened = true
@@ -155,7 +159,8 @@ func (r *Runner) queryInput(ctx context.Context, in provider.Input) (provider.Qu
 	return qi, nil
 }
 
-func (r *Runner) open(ctx context.Context, in provider.QueryInput) error {
+// open starts a query. An error is the provider's.
+func (r *Runner) open(ctx context.Context, in provider.QueryInput, known []mailbox.Destination) error {
 	started := time.Now()
 	own, cancel := context.WithCancel(ctx)
 	q, err := r.driver().Provider.Query(own, in)
@@ -163,11 +168,7 @@ func (r *Runner) open(ctx context.Context, in provider.QueryInput) error {
 		cancel()
 		return err
 	}
-	known, err := r.opt.Mailbox.Destinations(ctx)
 	r.q, r.seen = &query{Query: q, cancel: cancel, known: known}, ""
-	if err != nil {
-		return fmt.Errorf("read destinations: %w", err)
-	}
 	r.log.Debug("query opened", obs.KeyProvider, r.driver().Provider.Name(), obs.KeyResumed, in.Continuation != "", obs.Elapsed(started))
 	return nil
 }

@@ -125,8 +125,12 @@ func (r *Runner) busy() bool { return !r.idle() || len(r.gated) > 0 }
 // boardTick writes what is due. A failure is told and does not end the turn.
 func (r *Runner) boardTick(ctx context.Context, now time.Time) error {
 	b := &r.board
-	if r.busy() && !now.Before(b.beat.Add(beatAlone)) && b.alive(now) {
-		r.beatNow(now)
+	if r.busy() && !now.Before(b.beat.Add(beatAlone)) {
+		if b.alive(now) {
+			r.beatNow(now)
+		} else {
+			b.beat = now // else the loop would come back here at once
+		}
 	}
 	if !b.ringAt.IsZero() && !now.Before(b.ringAt) {
 		b.ringAt = time.Time{}

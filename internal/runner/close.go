@@ -49,7 +49,12 @@ func (r *Runner) close(ctx context.Context, cause error) error {
 	if fatal(cause) {
 		return nil
 	}
-	ids := slices.Sorted(maps.Keys(r.gated))
+	var ids []string
+	for _, id := range slices.Sorted(maps.Keys(r.gated)) {
+		if !r.gated[id] { // else its exchange may have sent something, and is to be known again
+			ids = append(ids, id)
+		}
+	}
 	for _, ex := range under {
 		if ex.Acted() || ex.Nudged() {
 			r.log.Info("an exchange is left to the next incarnation", obs.KeyExchange, ex.ID())

@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"log/slog"
 	"runtime"
+	"strings"
 
 	"nanoclaw/internal/mailbox"
 	"nanoclaw/internal/obs"
@@ -139,15 +140,28 @@ func (r *Runner) join(ctx context.Context, i int) error {
 	w := r.waiting[i]
 	r.waiting = append(r.waiting[:i:i], r.waiting[i+1:]...)
 	r.board.queue(len(r.waiting), r.opt.Now())
+	// What the other has had is noted for this one first: a crash in between must not lead to a second nudge or a repeated message.
+	marks := map[string]string{}
+	unnoted := r.running.Nudged() && len(r.running.Rows()) == 0 // nobody asked for it, so there was nothing to run again
+	if unnoted || w.exchange.Nudged() && !r.running.Nudged() {
+		marks[nudgedKey(r.running.ID())] = "1"
+	}
+	if origins := w.exchange.Origins(); len(origins) > 0 {
+		marks[joinedKey(r.running.ID())] = strings.Join(append(origins, r.running.Joined()...), " ")
+	}
+	if len(marks) > 0 {
+		if _, err := r.opt.Mailbox.Finish(ctx, mailbox.Finish{State: marks}); err != nil {
+			return fmt.Errorf("note what is joined: %w", err)
+		}
+	}
 	if ids := w.exchange.IDs(); len(ids) > 0 {
 		if err := r.opt.Mailbox.Claim(ctx, r.running.ID(), ids); err != nil {
 			return fmt.Errorf("claim follow-ups for the running exchange: %w", err)
 		}
 	}
-	if w.exchange.Nudged() && !r.running.Nudged() {
-		marks := mailbox.Finish{State: map[string]string{nudgedKey(r.running.ID()): "1"}, Forget: []string{nudgedKey(w.exchange.ID())}}
-		if _, err := r.opt.Mailbox.Finish(ctx, marks); err != nil {
-			return fmt.Errorf("note the nudge: %w", err)
+	if forget := notesOf(w.exchange); len(forget) > 0 {
+		if _, err := r.opt.Mailbox.Finish(ctx, mailbox.Finish{Forget: forget}); err != nil {
+			return fmt.Errorf("forget what was joined: %w", err)
 		}
 	}
 	r.running.Absorb(w.exchange)

@@ -4,6 +4,8 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
+	"strings"
 
 	"nanoclaw/internal/crashpoint"
 	"nanoclaw/internal/id"
@@ -55,7 +57,7 @@ func (r *Runner) take(ctx context.Context, batch sqlite.Batch) error {
 	if full { // a command may stand behind the batch
 		behind, err := r.opt.Mailbox.Fetch(ctx, max(r.opt.Limit, commandScan))
 		if err != nil {
-			return fmt.Errorf("look for commands: %w", err)
+			return r.unreadable(ctx, fmt.Errorf("look for commands: %w", err))
 		}
 		if rows, err = r.obey(ctx, behind.Rows); err != nil {
 			return err
@@ -79,7 +81,12 @@ func wakes(rows []mailbox.InRow) bool {
 // row belongs to; an exchange that is run again keeps to itself.
 func (r *Runner) mayPush(rows []mailbox.InRow) bool {
 	return r.caps.MidTurnInput && r.caps.Receipts && r.q != nil && (r.running != nil || len(r.waiting) > 0) &&
-		r.stop.exchange == nil && len(r.waiting) < maxWaiting && rows[0].Exchange == ""
+		r.stop.exchange == nil && len(r.waiting) < maxWaiting && rows[0].Exchange == "" && !r.commanded()
+}
+
+// commanded reports whether the query runs a command, or is about to: its turn answers nothing else.
+func (r *Runner) commanded() bool {
+	return r.running != nil && r.running.Command() != "" || slices.ContainsFunc(r.waiting, func(a asked) bool { return a.exchange.Command() != "" })
 }
 
 // start opens an exchange over rows while nothing is under way.
@@ -93,31 +100,46 @@ func (r *Runner) start(ctx context.Context, rows []mailbox.InRow) error {
 
 // claim makes rows this incarnation's, durably, before any prompt is sent.
 func (r *Runner) claim(ctx context.Context, rows []mailbox.InRow) (*turn.Exchange, error) {
-	exchange := rows[0].Exchange
-	var sent []mailbox.OutRow
-	if exchange == "" {
-		exchange = id.New(id.PrefixExchange)
-	} else {
+	ex := r.exchange(id.New(id.PrefixExchange), rows, nil)
+	if again := rows[0].Exchange; again != "" {
 		var err error
-		if sent, err = r.opt.Mailbox.Sent(ctx, exchange); err != nil {
-			return nil, fmt.Errorf("read what the exchange has sent: %w", err)
+		if ex, err = r.revive(ctx, again, rows); err != nil {
+			return nil, err
 		}
-		r.log.Info("an exchange is run again", obs.KeyExchange, exchange, obs.KeyCount, len(sent))
+		r.log.Info("an exchange is run again", obs.KeyExchange, again, obs.KeyCount, len(ex.Sent()))
 	}
-	ex := r.exchange(exchange, rows, sent)
-	if err := r.opt.Mailbox.Claim(ctx, exchange, ex.IDs()); err != nil {
+	if err := r.opt.Mailbox.Claim(ctx, ex.ID(), ex.IDs()); err != nil {
 		return nil, fmt.Errorf("claim rows: %w", err)
 	}
-	if rows[0].Exchange != "" {
-		_, nudged, err := r.opt.Mailbox.StateValue(ctx, nudgedKey(exchange))
-		if err != nil {
-			return nil, fmt.Errorf("read whether the exchange was nudged: %w", err)
-		}
-		if nudged {
-			ex.Remember()
-		}
-	}
 	crashpoint.Hit("runner.claimed")
+	return ex, nil
+}
+
+// revive is an exchange that an earlier incarnation has begun: with what it has sent, by itself or under the ids of those it has
+// joined, and whether it has had its nudge.
+func (r *Runner) revive(ctx context.Context, exchange string, rows []mailbox.InRow) (*turn.Exchange, error) {
+	value, _, err := r.opt.Mailbox.StateValue(ctx, joinedKey(exchange))
+	if err != nil {
+		return nil, fmt.Errorf("read what the exchange has joined: %w", err)
+	}
+	joined := strings.Fields(value)
+	var sent []mailbox.OutRow
+	for _, origin := range append([]string{exchange}, joined...) {
+		rows, err := r.opt.Mailbox.Sent(ctx, origin)
+		if err != nil {
+			return nil, fmt.Errorf("read what the exchange has sent: %w", err)
+		}
+		sent = append(sent, rows...)
+	}
+	ex := r.exchange(exchange, rows, sent)
+	ex.SetJoined(joined)
+	_, nudged, err := r.opt.Mailbox.StateValue(ctx, nudgedKey(exchange))
+	if err != nil {
+		return nil, fmt.Errorf("read whether the exchange was nudged: %w", err)
+	}
+	if nudged {
+		ex.Remember()
+	}
 	return ex, nil
 }
 

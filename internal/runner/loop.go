@@ -148,6 +148,11 @@ func (r *Runner) fetch(ctx context.Context) error {
 		}
 		return err
 	}
+	return r.unreadable(ctx, err)
+}
+
+// unreadable deals with a failed look at the inbox.
+func (r *Runner) unreadable(ctx context.Context, err error) error {
 	if ctx.Err() != nil {
 		return nil
 	}

@@ -91,6 +91,8 @@ func unstreamed(ex *turn.Exchange, text string) string {
 	for _, item := range append(items, rest.Items...) {
 		if item.Fate == block.Deliver {
 			ex.Lose(turn.Lost{To: item.To, Why: turn.NotStreamed, Body: item.Body})
+		} else {
+			ex.LoseItem(item)
 		}
 	}
 	return rest.Bare
@@ -182,6 +184,20 @@ func (r *Runner) nudge(ctx context.Context, ex *turn.Exchange, bare string, held
 // nudgedKey is the session state that says of an unfinished exchange that it has had its nudge.
 func nudgedKey(exchange string) string { return "nudged:" + exchange }
 
+// joinedKey is the session state that names, for an unfinished exchange, those that it has taken over and that had written something.
+func joinedKey(exchange string) string { return "joined:" + exchange }
+
+// notesOf are the keys of session state that stand for an unfinished exchange.
+func notesOf(ex *turn.Exchange) (keys []string) {
+	if ex.Nudged() {
+		keys = append(keys, nudgedKey(ex.ID()))
+	}
+	if len(ex.Joined()) > 0 {
+		keys = append(keys, joinedKey(ex.ID()))
+	}
+	return keys
+}
+
 // runLog is the row that a task's final text becomes.
 func (r *Runner) runLog(ex *turn.Exchange, text string) ([]mailbox.OutRow, error) {
 	if ex.Logged() {
@@ -255,8 +271,8 @@ func (r *Runner) finish(ctx context.Context, ex *turn.Exchange, on turn.Event, f
 	if on == turn.Stop {
 		f.Completed = ex.IDs()
 	}
-	if ex.Nudged() && len(ex.Rows()) > 0 {
-		f.Forget = append(f.Forget, nudgedKey(ex.ID()))
+	if len(ex.Rows()) > 0 {
+		f.Forget = append(f.Forget, notesOf(ex)...)
 	}
 	f.Usage, f.State = r.takeSpent(), r.noted(ex, on, f.State)
 	crashpoint.Hit("runner.finish")

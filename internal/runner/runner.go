@@ -183,11 +183,11 @@ type Runner struct {
 	backlog []retry         // claimed exchanges that are to be asked (again) when the provider is idle
 	loose   []mailbox.OutRow
 	stop    stopping
-	task    bool                     // the session is one of tasks
-	batch   int64                    // commands up to this seq wait for the rows before them
-	gated   map[string]mailbox.InRow // tasks whose scripts run
-	waiters map[string]*waiter       // by the id of the row they wait for
-	spent   []mailbox.Usage          // not yet in the usage log
+	task    bool               // the session is one of tasks
+	batch   int64              // commands up to this seq wait for the rows before them
+	gated   map[string]bool    // tasks whose scripts run; true: an earlier incarnation had asked about them
+	waiters map[string]*waiter // by the id of the row they wait for
+	spent   []mailbox.Usage    // not yet in the usage log
 	notes   notes
 
 	continuation string // what a new query resumes: that of the last completed turn
@@ -245,7 +245,7 @@ func New(opt Options) *Runner {
 		opt: opt, log: opt.Log.With(obs.KeyComponent, "runner"),
 		drivers: append([]Driver{{opt.Provider, opt.Model, opt.MCP}}, opt.Fallbacks...), away: make([]time.Time, 1+len(opt.Fallbacks)), caps: opt.Provider.Caps(),
 		errands: make(chan *errand), scripts: make(chan scripted), slots: make(chan struct{}, maxScripts), gone: make(chan struct{}),
-		gated: map[string]mailbox.InRow{}, waiters: map[string]*waiter{}, look: true, poll: poll{pause: pollFirst},
+		gated: map[string]bool{}, waiters: map[string]*waiter{}, look: true, poll: poll{pause: pollFirst},
 	}
 }
 

@@ -33,18 +33,43 @@ func (r *Runner) gateTasks(ctx context.Context, rows []mailbox.InRow) ([]mailbox
 			rest = append(rest, row)
 			continue
 		}
-		if row.Exchange == "" {
-			row.Exchange = id.New(id.PrefixExchange)
+		again := row.Exchange != ""
+		if err := r.separate(ctx, &row, len(rows) > 1); err != nil {
+			return nil, err
 		}
 		if err := r.opt.Mailbox.Claim(ctx, row.Exchange, []string{row.ID}); err != nil {
 			return nil, fmt.Errorf("claim a task: %w", err)
 		}
-		r.board.asked(r.opt.Now())
+		now := r.opt.Now()
+		r.beat(now) // scripts are signs of life, also before the provider has given one (spec/runner.md W29)
+		r.board.asked(now)
 		r.look = true // for what it kept out of the batch
-		r.gated[row.ID] = row
+		r.gated[row.ID] = again
 		r.side.Go(func() { r.runScript(r.beside, row, script) })
 	}
 	return rest, nil
+}
+
+// separate makes a task that is to wait for its script an exchange of its own. One that shared an exchange before a restart keeps
+// what that has sent: it is not sent again.
+func (r *Runner) separate(ctx context.Context, row *mailbox.InRow, shared bool) error {
+	before := row.Exchange
+	if before != "" && !shared {
+		return nil
+	}
+	row.Exchange = id.New(id.PrefixExchange)
+	if before == "" {
+		return nil
+	}
+	joined, _, err := r.opt.Mailbox.StateValue(ctx, joinedKey(before))
+	if err != nil {
+		return fmt.Errorf("read what the exchange has joined: %w", err)
+	}
+	note := mailbox.Finish{State: map[string]string{joinedKey(row.Exchange): before + " " + joined}}
+	if _, err := r.opt.Mailbox.Finish(ctx, note); err != nil {
+		return fmt.Errorf("note where a task comes from: %w", err)
+	}
+	return nil
 }
 
 // scriptOf is the script of a task; empty: it has none.
@@ -85,7 +110,10 @@ func (r *Runner) runScript(ctx context.Context, row mailbox.InRow, script string
 func (r *Runner) scriptEnded(ctx context.Context, s scripted) error {
 	delete(r.gated, s.row.ID)
 	r.beat(r.opt.Now())
-	ex := r.exchange(s.row.Exchange, []mailbox.InRow{s.row}, nil)
+	ex, err := r.revive(ctx, s.row.Exchange, []mailbox.InRow{s.row})
+	if err != nil {
+		return err
+	}
 	switch {
 	case s.err != nil:
 		r.log.Warn("the script of a task has failed; the task is skipped", obs.KeyMessage, s.row.ID, obs.Error(s.err))
@@ -98,11 +126,10 @@ func (r *Runner) scriptEnded(ctx context.Context, s scripted) error {
 	if err != nil {
 		return r.finish(ctx, ex, turn.Fail, mailbox.Finish{Skipped: []mailbox.Failure{{ID: s.row.ID, Reason: err.Error()}}})
 	}
-	sent, err := r.opt.Mailbox.Sent(ctx, row.Exchange)
-	if err != nil {
-		return fmt.Errorf("read what the exchange has sent: %w", err)
+	if ex, err = r.revive(ctx, row.Exchange, []mailbox.InRow{row}); err != nil {
+		return err
 	}
-	r.backlog = append(r.backlog, retry{exchange: r.exchange(row.Exchange, []mailbox.InRow{row}, sent)})
+	r.backlog = append(r.backlog, retry{exchange: ex})
 	return nil
 }
 

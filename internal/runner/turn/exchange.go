@@ -24,7 +24,8 @@ type Exchange struct {
 	lost     []Lost
 	command  string
 	task     bool
-	logged   bool // its run log is written
+	logged   bool     // its run log is written
+	joined   []string // exchanges whose rows are this one's now, and that had written something
 }
 
 // left is a row that this exchange has written.
@@ -100,11 +101,26 @@ func (e *Exchange) Absorb(other *Exchange) {
 	slices.SortFunc(e.rows, func(a, b mailbox.InRow) int { return int(min(max(a.Seq-b.Seq, -1), 1)) })
 	e.nudged = e.nudged || other.nudged
 	e.task = e.task && other.task // somebody waits for an answer now
+	e.joined = append(e.joined, other.Origins()...)
 	for _, l := range other.left {
 		l.earlier = l.earlier || l.row.Exchange != e.id
 		e.left = append(e.left, l)
 	}
 }
+
+// Origins are the exchanges under whose ids this one's rows stand in the outbox: its own, if there are any, and those it has joined.
+func (e *Exchange) Origins() []string {
+	if len(e.left) == 0 {
+		return e.joined
+	}
+	return append([]string{e.id}, e.joined...)
+}
+
+// Joined are the exchanges that it has taken over and that had written something.
+func (e *Exchange) Joined() []string { return e.joined }
+
+// SetJoined says so after a restart.
+func (e *Exchange) SetJoined(ids []string) { e.joined = ids }
 
 // Remember says that an earlier incarnation has nudged, so that the exchange stays at one nudge.
 func (e *Exchange) Remember() { e.nudged = true }
