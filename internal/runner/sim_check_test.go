@@ -147,6 +147,10 @@ func (w *simWorld) onWrite(h *simHandle, row mailbox.OutRow, f mailbox.Finish) {
 		if !ok || row.Address != asker.Address || row.InReplyTo != asker.ID || !w.nudged(row.Exchange) || tasks || w.fallbacks[row.Exchange] > 1 || !strings.Contains(c.Text, "BARE") && !strings.Contains(c.Text, "LITERAL") {
 			w.fail("a fallback to %v, asker %v, nudged %v: %s", row.Address, asker.Address, w.nudged(row.Exchange), row.Content)
 		}
+	case w.commands[row.InReplyTo] || strings.HasPrefix(c.Text, "OUTPUT") || strings.HasSuffix(c.Text, " is done."):
+		if asked, _ := w.box.find(row.InReplyTo); asked.Address != row.Address {
+			w.fail("the answer to command %s goes to %v", asked.ID, row.Address)
+		}
 	default:
 		w.checkText(row, rows, c.Text, tasks)
 	}
