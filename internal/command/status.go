@@ -50,7 +50,7 @@ func printStatus(out io.Writer, st control.Status) error {
 	}
 	row("host", "%s, process %d, version %s, since %s", st.State, st.PID, st.Version, st.Started.Local().Format(time.DateTime))
 	row("home", "%s", st.Home)
-	row("sandbox", "%s, %d running", sandboxLine(st.Sandbox.Kind, st.Sandbox.Reason), st.Sandbox.Live)
+	row("sandbox", "%s, %d of %d running, %d waiting for a place", sandboxLine(st.Sandbox.Kind, st.Sandbox.Reason), st.Sandbox.Live, st.Sandbox.MaxLive, st.Sandbox.Waiting)
 	if st.Sandbox.Limits != "" {
 		row("limits", "%s", st.Sandbox.Limits)
 	}

@@ -30,6 +30,7 @@ type Settings struct {
 	PIDs            int64
 	CPUs            float64
 	TmpBytes        int64
+	MaxLive         int           // sandboxes at a time; 0: as many as the machine's memory takes
 	IdleStop        time.Duration // an idle sandbox is ended after this
 	ClaudeProgram   string        // the claude CLI on the host, for bubblewrap and process; empty: looked up in PATH
 	AnthropicURL    string        // base URL of the Anthropic API
@@ -91,6 +92,18 @@ func options() []option {
 				return errors.New("must be a number of processors")
 			}
 			s.CPUs = f
+			return nil
+		}},
+		{"sandbox.max_live", "auto", "sandboxes at a time; auto: one for each 512 MiB of the machine's memory, at least 2", func(s *Settings, v string) error {
+			if v == "auto" {
+				s.MaxLive = 0
+				return nil
+			}
+			n, err := strconv.Atoi(v)
+			if err != nil || n < 1 || n > 100_000 {
+				return errors.New("must be auto or a number from 1 to 100000")
+			}
+			s.MaxLive = n
 			return nil
 		}},
 		{"sandbox.idle", "10m", "an idle sandbox is ended after this", duration(time.Second, func(s *Settings) *time.Duration { return &s.IdleStop })},

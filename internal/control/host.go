@@ -27,10 +27,12 @@ type Status struct {
 
 // SandboxStatus is the chosen runtime.
 type SandboxStatus struct {
-	Kind   string `json:"kind"`             // docker, bubblewrap, process
-	Reason string `json:"reason,omitempty"` // why, in one line
-	Limits string `json:"limits,omitempty"` // how limits are enforced, in words
-	Live   int    `json:"live"`
+	Kind    string `json:"kind"`             // docker, bubblewrap, process
+	Reason  string `json:"reason,omitempty"` // why, in one line
+	Limits  string `json:"limits,omitempty"` // how limits are enforced, in words
+	Live    int    `json:"live"`
+	MaxLive int    `json:"max_live,omitempty"` // as many may run at a time
+	Waiting int    `json:"waiting,omitempty"`  // sessions that wait for a place
 }
 
 // ProviderStatus is what answers.

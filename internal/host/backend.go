@@ -70,6 +70,7 @@ func (h *Host) Status(ctx context.Context) (control.Status, error) {
 			s.Warnings = append(s.Warnings, fmt.Sprintf("session %s: an agent cannot be started; it is tried again: %s", l.Session, strings.TrimSpace(l.Problem)))
 		}
 	}
+	s.Sandbox.MaxLive, s.Sandbox.Waiting = h.sessions.Places()
 	if h.runtime.Name() == "process" {
 		s.Warnings = append(s.Warnings, "the process sandbox isolates nothing")
 	}

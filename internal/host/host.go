@@ -185,7 +185,7 @@ func (h *Host) build(ctx context.Context) error {
 				a.Working(ctx, channel.Address{PlatformID: d.PlatformID, ThreadID: d.ThreadID}, w)
 			}
 		},
-		IdleStop: s.IdleStop, MaxTries: s.MaxTries, ClaimTolerance: s.ClaimTolerance, Ceiling: s.Ceiling,
+		MaxLive: places(s), IdleStop: s.IdleStop, MaxTries: s.MaxTries, ClaimTolerance: s.ClaimTolerance, Ceiling: s.Ceiling,
 	})
 	return nil
 }

@@ -31,6 +31,14 @@ type unusable struct {
 func (u unusable) Name() string                          { return u.name }
 func (u unusable) Probe(context.Context) (string, error) { return "", u.err }
 
+// places is how many sandboxes run at a time.
+func places(s config.Settings) int {
+	if s.MaxLive > 0 {
+		return s.MaxLive
+	}
+	return limit.Places(limit.MachineMemory())
+}
+
 // chooseRuntime applies the rule of design.md section 4 and says in one line why.
 func chooseRuntime(ctx context.Context, s config.Settings, log *slog.Logger) (sandbox.Runtime, string, error) {
 	d, dockerErr := docker.New(docker.Options{Host: s.DockerHost, Image: s.Image, Runtime: s.DockerRuntime, Relabel: s.DockerRelabel, Log: log})

@@ -18,13 +18,15 @@ import (
 	"nanoclaw/internal/store"
 )
 
-// State of a session's sandbox. Diagram: absent → starting → running → stopping → absent; starting → absent on failure;
-// running → absent when it ends by itself. What arrives in starting or stopping is looked at after the change.
+// State of a session's sandbox. Diagram: absent → starting → running → stopping → absent; absent → waiting → starting where
+// all places are taken; starting → absent on failure; running → absent when it ends by itself. What arrives in starting or
+// stopping is looked at after the change.
 type State string
 
 // Sandbox states.
 const (
 	Absent   State = "absent"
+	Waiting  State = "waiting" // for a place; no process
 	Starting State = "starting"
 	Running  State = "running"
 	Stopping State = "stopping"
@@ -40,6 +42,7 @@ type actor struct {
 	log     *slog.Logger
 	adopted sandbox.Handle
 	guests  int // under Manager.mu
+	place   *place
 
 	puts                      chan putRequest
 	wake, closed, check, left chan struct{}
@@ -93,7 +96,7 @@ func newActor(m *Manager, session id.Session, s *store.Session) *actor {
 		m: m, session: session, log: m.log.With(obs.KeySession, string(session)),
 		puts: make(chan putRequest, 64), wake: make(chan struct{}, 1), closed: make(chan struct{}, 1), check: make(chan struct{}, 1),
 		left: make(chan struct{}, 1), recycle: make(chan struct{}, 1), started: make(chan launch, 1), exited: make(chan sandbox.Exit, 1), done: make(chan struct{}),
-		state: Absent, project: stoppedTimer(), idle: stoppedTimer(), outage: outage{timer: stoppedTimer()},
+		state: Absent, place: newPlace(session), project: stoppedTimer(), idle: stoppedTimer(), outage: outage{timer: stoppedTimer()},
 	}
 	if s != nil {
 		a.s, a.known = *s, true
@@ -161,6 +164,10 @@ func (a *actor) run(ctx context.Context) {
 			a.look(ctx)
 		case <-a.check:
 			a.onCheck(ctx)
+		case <-a.place.granted:
+			a.onGranted(ctx)
+		case <-a.place.yield:
+			a.onYield(ctx)
 		case <-a.recycle:
 			if a.state == Running {
 				a.stop(ctx, stopGrace, EndedRecycled)
@@ -196,7 +203,9 @@ func (a *actor) open(ctx context.Context) error {
 	}
 	a.box = box
 	if a.adopted != nil {
-		a.takeOver(ctx)
+		if a.takeOver(ctx); a.state == Absent {
+			a.m.queue.leave(a.place)
+		}
 	}
 	if err := a.reproject(ctx); err != nil {
 		a.log.Warn("could not bring an inbox up to date", obs.Error(err))
@@ -234,6 +243,7 @@ func (a *actor) takeOver(ctx context.Context) {
 func (a *actor) attach(ctx context.Context, l launch) {
 	a.handle, a.bell, a.closer, a.live = l.handle, l.bell, l.closer, l.incarnation
 	a.began, a.progress = a.m.opt.Now(), false
+	a.m.queue.take(a.place, a.s.AgentGroupID)
 	a.setState(Running)
 	a.idle.Reset(a.m.opt.IdleStop)
 	h := l.handle
@@ -304,7 +314,7 @@ func (a *actor) look(ctx context.Context) {
 			return
 		}
 		a.working(ctx, channel.Work{Working: true, Since: a.m.opt.Now()})
-		a.start(ctx)
+		a.admit(ctx)
 	}
 }
 
@@ -374,6 +384,7 @@ func (a *actor) working(ctx context.Context, w channel.Work) {
 		w.Since = a.work.Since
 	}
 	a.work = w
+	a.m.queue.rest(a.place, !w.Working)
 	if a.m.opt.Working == nil || a.s.MessagingGroupID == "" {
 		return
 	}
@@ -395,6 +406,9 @@ func (a *actor) runDir() string { return filepath.Join(Dir(a.m.opt.Home, a.s), "
 
 func (a *actor) setState(s State) {
 	a.state = s
+	if s == Absent {
+		a.m.queue.leave(a.place)
+	}
 	pid := 0
 	if s == Running && a.handle != nil {
 		pid = a.handle.PID()
@@ -413,6 +427,7 @@ func (a *actor) info() Info {
 // shut gives back what the actor holds. The sandbox, if one runs, goes on (P9).
 func (a *actor) shut() {
 	a.side.Wait()
+	a.m.queue.leave(a.place)
 	if len(a.started) > 0 {
 		l := <-a.started
 		a.bell, a.closer = l.bell, l.closer

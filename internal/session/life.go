@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"strings"
 	"time"
 
 	"nanoclaw/internal/channel"
@@ -24,6 +25,44 @@ const (
 	silentOutage = 2 * time.Minute // a person is told when an agent cannot be started for longer (spec/bugs.md DLV-8)
 	projectPage  = 500
 )
+
+// admit starts the next incarnation, as soon as there is a place.
+func (a *actor) admit(ctx context.Context) {
+	if a.m.queue.ask(a.place, a.s.AgentGroupID, strings.HasPrefix(a.s.ThreadID, mailbox.TaskThread)) {
+		a.start(ctx)
+		return
+	}
+	a.log.Info("all places for sandboxes are taken; a session waits")
+	a.setState(Waiting)
+}
+
+// onGranted ends the wait for a place. What was waited for may be gone by then.
+func (a *actor) onGranted(ctx context.Context) {
+	if a.state != Waiting {
+		return
+	}
+	if count, _, err := a.box.Due(ctx); err == nil && count == 0 {
+		a.setState(Absent)
+		a.working(ctx, channel.Work{})
+		a.arm()
+		return
+	}
+	a.start(ctx)
+}
+
+// onYield ends the sandbox for one that waits for a place, unless it has something to do after all.
+func (a *actor) onYield(ctx context.Context) {
+	switch {
+	case a.state != Running:
+	case a.busy(ctx) && a.state == Running:
+		a.m.queue.rest(a.place, false)
+		a.bell.Ring()
+		a.arm() // the mailbox says when it rests
+	case a.state == Running:
+		a.log.Info("an idle sandbox is ended for a session that waits")
+		a.stop(ctx, stopGrace, EndedYielded)
+	}
+}
 
 // start spawns the next incarnation in the background.
 func (a *actor) start(ctx context.Context) {
@@ -226,19 +265,28 @@ func (a *actor) onIdle(ctx context.Context) {
 	if a.state != Running {
 		return
 	}
-	a.collect(ctx)
-	a.show(ctx)
-	count, _, err := a.box.Due(ctx)
-	state, stateErr := a.box.State(ctx)
-	now := a.m.opt.Now()
-	busy := stateErr == nil && state.Container.Turn == mailbox.TurnWorking && now.Sub(state.Heartbeat) < a.m.opt.IdleStop
-	if err != nil || count > 0 || busy {
+	if a.busy(ctx) && a.state == Running {
 		a.bell.Ring()
 		a.idle.Reset(a.m.opt.IdleStop)
 		return
 	}
+	if a.state != Running {
+		return // what it wrote was refused
+	}
 	a.log.Info("an idle sandbox is ended")
 	a.stop(ctx, stopGrace, EndedIdle)
+}
+
+// busy looks whether the running sandbox has something to do.
+func (a *actor) busy(ctx context.Context) bool {
+	a.collect(ctx)
+	a.show(ctx)
+	count, _, err := a.box.Due(ctx)
+	if err != nil || count > 0 {
+		return true
+	}
+	state, err := a.box.State(ctx)
+	return err == nil && state.Container.Turn == mailbox.TurnWorking && a.m.opt.Now().Sub(state.Heartbeat) < a.m.opt.IdleStop
 }
 
 // onCheck is the sweep's look: lost bells, stuck claims, silent runners.

@@ -18,6 +18,7 @@ type Observer interface {
 // Why a sandbox ended.
 const (
 	EndedIdle     = "idle"     // it had nothing to do
+	EndedYielded  = "yielded"  // it had nothing to do, and another session waited for its place
 	EndedStuck    = "stuck"    // it gave no sign of life
 	EndedRecycled = "recycled" // settings had changed
 	EndedHostile  = "hostile"  // what it wrote was refused

@@ -70,6 +70,7 @@ type Options struct {
 	Bell     func(runDir string, incarnation int64) (Bell, error)
 	Working  func(ctx context.Context, d store.Destination, w channel.Work)
 
+	MaxLive        int // sandboxes at a time; 0: no bound
 	IdleStop       time.Duration
 	MaxTries       int
 	ClaimTolerance time.Duration
@@ -81,8 +82,9 @@ type Options struct {
 
 // Manager holds the live sessions.
 type Manager struct {
-	opt Options
-	log *slog.Logger
+	opt   Options
+	log   *slog.Logger
+	queue *queue
 
 	mu     sync.Mutex
 	live   map[id.Session]*actor
@@ -99,7 +101,7 @@ func New(opt Options) *Manager {
 	if opt.Observe == nil {
 		opt.Observe = deaf{}
 	}
-	return &Manager{opt: opt, log: opt.Log.With(obs.KeyComponent, "session"), live: map[id.Session]*actor{}, due: make(chan time.Time, 16)}
+	return &Manager{opt: opt, log: opt.Log.With(obs.KeyComponent, "session"), queue: newQueue(opt.MaxLive, opt.Now), live: map[id.Session]*actor{}, due: make(chan time.Time, 16)}
 }
 
 // ErrStopped: the host is ending or not started; nothing was stored.
@@ -285,6 +287,12 @@ type Info struct {
 	Problem     string // why no agent can be started at the moment
 }
 
+// Places are how many sandboxes there may be at a time (0: any number), and how many sessions wait for a place.
+func (m *Manager) Places() (most, waiting int) {
+	_, waiting = m.queue.count()
+	return m.opt.MaxLive, waiting
+}
+
 // Live lists the live sessions.
 func (m *Manager) Live() []Info {
 	m.mu.Lock()
@@ -324,6 +332,7 @@ func (m *Manager) adopt(s store.Session, h sandbox.Handle) {
 	defer m.mu.Unlock()
 	a := newActor(m, s.ID, &s)
 	a.adopted = h
+	m.queue.take(a.place, s.AgentGroupID)
 	signal(a.wake)
 	m.spawn(a)
 }
