@@ -245,14 +245,18 @@ func (m *Manager) Check(ctx context.Context) error {
 }
 
 // Recycle ends every running sandbox of an agent group ("" is all of them) when it can, so that the next spawn takes changed
-// settings; what is due starts at once. It returns how many sessions are live.
+// settings; what is due starts at once. It returns how many there are.
 func (m *Manager) Recycle(group id.AgentGroup) int {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	n := 0
 	for _, a := range m.live {
-		if group == "" || a.s.AgentGroupID == group {
-			signal(a.recycle)
+		i := a.info()
+		if group != "" && i.AgentGroup != "" && i.AgentGroup != group {
+			continue
+		}
+		signal(a.recycle)
+		if i.State != Absent {
 			n++
 		}
 	}
