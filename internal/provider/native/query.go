@@ -4,6 +4,8 @@ import (
 	"context"
 	"errors"
 	"log/slog"
+	"os"
+	"path/filepath"
 	"slices"
 	"sync"
 	"time"
@@ -152,6 +154,7 @@ func (q *query) run() {
 
 // prepare reads what the folder says and connects to the tool servers.
 func (q *query) prepare() {
+	q.tidy()
 	places := q.p.places(q.in)
 	q.skills = places.Skills()
 	q.system = []string{systemPrompt(q.in.Cwd, q.p.dirs(q.in), places.Instructions(), q.skills), q.in.Instructions}
@@ -165,6 +168,22 @@ func (q *query) prepare() {
 	q.mcp = mcpclient.Connect(q.ctx, q.in.MCP, mcpclient.Options{
 		Client: q.p.opt.HTTP, Environ: q.box.Environ, Cwd: q.in.Cwd, Output: q.conv.Output, Wait: q.p.opt.MCPWait, Log: q.log,
 	})
+}
+
+// keepOutputs is how long the whole output of a command can be read.
+const keepOutputs = 7 * 24 * time.Hour
+
+// tidy removes old outputs.
+func (q *query) tidy() {
+	entries, err := os.ReadDir(q.conv.Output())
+	if err != nil {
+		return // there are none
+	}
+	for _, e := range entries {
+		if info, err := e.Info(); err == nil && time.Since(info.ModTime()) > keepOutputs {
+			_ = os.Remove(filepath.Join(q.conv.Output(), e.Name())) // the next time finds it again
+		}
+	}
 }
 
 // take removes the oldest waiting input; ended says that none will come.
