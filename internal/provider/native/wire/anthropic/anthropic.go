@@ -40,8 +40,9 @@ type Options struct {
 type Wire struct {
 	opt Options
 	// what a model of this conversation did not take is not sent again
-	noEffort  atomic.Bool
-	maxTokens atomic.Int64
+	noEffort   atomic.Bool
+	noThoughts atomic.Bool
+	maxTokens  atomic.Int64
 }
 
 // New makes a wire for one conversation.
@@ -92,6 +93,9 @@ func (w *Wire) Send(ctx context.Context, r wire.Request, on func(wire.Event)) (w
 // adapt reports whether the complaint is about a setting that can be left out, and leaves it out from now on.
 func (w *Wire) adapt(r wire.Request, complaint string) bool {
 	low := strings.ToLower(complaint)
+	if strings.Contains(low, "signature") || strings.Contains(low, "redacted_thinking") { // thoughts of another model, or of one that is gone
+		return w.noThoughts.CompareAndSwap(false, true)
+	}
 	if r.Effort != "" && (strings.Contains(low, "thinking") || strings.Contains(low, "effort") || strings.Contains(low, "output_config")) {
 		return w.noEffort.CompareAndSwap(false, true)
 	}

@@ -203,6 +203,14 @@ func TestAdapt(t *testing.T) {
 	if all := *bodies; len(all) != 4 || !strings.Contains(all[0], "effort") || strings.Contains(all[3], "effort") || !strings.Contains(all[3], `"max_tokens":8192`) {
 		t.Errorf("bodies: %q", all)
 	}
+	// thoughts that the API does not take back are left out: else no later question would be answered
+	w, bodies = serve(t, bad("messages.1.content.0: Invalid `signature` in `thinking` block"), stream(over))
+	old := question()
+	old.Messages = append(old.Messages, history.Message{Role: history.Assistant, Blocks: []history.Block{
+		{Kind: history.Thinking, Wire: Name, Raw: json.RawMessage(`{"type":"thinking","signature":"old"}`)}, {Kind: history.Text, Text: "x"}}}, old.Messages[0])
+	if _, err := w.Send(t.Context(), old, func(wire.Event) {}); err != nil || len(*bodies) != 2 || !strings.Contains((*bodies)[0], `"old"`) || strings.Contains((*bodies)[1], `"old"`) {
+		t.Errorf("%v, %q", err, *bodies)
+	}
 	w, bodies = serve(t, bad("thinking: no"))
 	if _, err := w.Send(t.Context(), r, func(wire.Event) {}); err == nil || len(*bodies) != 2 {
 		t.Errorf("%v after %d requests", err, len(*bodies))

@@ -95,6 +95,9 @@ func (w *Wire) encode(r wire.Request) (*request, error) {
 		msg := message{Role: string(m.Role)}
 		var result *block
 		for _, b := range m.Blocks {
+			if b.Kind == history.Thinking && w.noThoughts.Load() {
+				continue
+			}
 			next := encodeBlock(b, r.Load)
 			switch {
 			case next == nil:
