@@ -103,6 +103,7 @@ func (i *inbox) Settle(_ context.Context, rows ...string) error {
 }
 
 type bundle struct {
+	home  string
 	st    *store.Store
 	inbox *inbox
 	r     *Router
@@ -113,7 +114,8 @@ const chat = "cli:local"
 
 func setup(t testing.TB) *bundle {
 	t.Helper()
-	st, err := store.Open(t.Context(), t.TempDir())
+	home := t.TempDir()
+	st, err := store.Open(t.Context(), home)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -124,7 +126,7 @@ func setup(t testing.TB) *bundle {
 	}
 	i := &inbox{rows: map[string]mailbox.InRow{}, st: st, files: map[string]string{}, said: map[string]bool{}}
 	r := New(Options{Store: st, Inbox: i, Ends: i, Voice: i, Keeper: i, MaxAttachment: 100, Log: obs.Discard()})
-	return &bundle{st: st, inbox: i, r: r, info: channel.Info{Type: "cli", Instance: "cli"}}
+	return &bundle{home: home, st: st, inbox: i, r: r, info: channel.Info{Type: "cli", Instance: "cli"}}
 }
 
 func message(idv, text string) channel.Inbound {
