@@ -21,6 +21,10 @@ func (r *Runner) handle(ctx context.Context, ev provider.Event) error {
 	case provider.Text:
 		return r.text(ctx, ev.Text)
 	case provider.ToolStart, provider.ToolEnd:
+		if ev.Kind == provider.ToolEnd && r.running == nil { // of a call that a turn has left behind: it begins none
+			r.board.toolEnded(now, ev.Tool)
+			return nil
+		}
 		ex, err := r.begin()
 		if err != nil {
 			return err

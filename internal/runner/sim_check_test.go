@@ -14,7 +14,14 @@ var firstWord = regexp.MustCompile(`^w\d+\.`)
 // What must be true at every step. All of it runs below the lock of the world.
 
 func (w *simWorld) onClaim(h *simHandle, exchange string, ids []string) {
+	first := true
+	for _, had := range w.held {
+		first = first && !had[exchange]
+	}
 	for _, id := range ids {
+		if a := w.box.acks[id]; first && a.Status == mailbox.AckProcessing && a.Incarnation == h.mine && a.Exchange != exchange {
+			w.unasked[exchange] = true // its turn began without any row
+		}
 		if w.held[id] == nil {
 			w.held[id] = map[string]bool{}
 		}
@@ -47,6 +54,9 @@ func (w *simWorld) nudged(exchange string) bool {
 // onFinish sees a transaction before its rows.
 func (w *simWorld) onFinish(h *simHandle, f mailbox.Finish) {
 	w.log("finish: %d rows, completed %v, failed %v, skipped %v, state %v", len(f.Out), f.Completed, f.Failed, f.Skipped, f.State)
+	for _, u := range f.Usage { // a mailbox that refuses a result may take its usage later
+		w.decided[u.InputTokens] = len(f.Completed)+len(f.State)+len(f.Out) > 0
+	}
 	for key := range f.State {
 		if exchange, ok := strings.CutPrefix(key, "nudged:"); ok {
 			w.marked[exchange] = true
@@ -185,7 +195,7 @@ func (w *simWorld) checkText(row mailbox.OutRow, rows []mailbox.InRow, text stri
 	if !right {
 		w.fail("%q was for %s and goes to %v", text, word.to, row.Address)
 	}
-	if tasks && (row.Segment > 0 || !word.tool) {
+	if tasks && (row.Segment > 0 || !word.tool) && !w.unasked[row.Exchange] {
 		w.fail("in a task only tools send: %q", text)
 	}
 	if word.open && !w.nudged(row.Exchange) && len(rows) > 0 && len(w.held[rows[0].ID]) == 1 {
@@ -291,7 +301,7 @@ func (w *simWorld) check() {
 			w.fail("the result of turn %d is counted twice", u.InputTokens)
 		}
 		counted[u.InputTokens] = true
-		if t := w.turns[u.InputTokens-1]; t.normal {
+		if t := w.turns[u.InputTokens-1]; t.normal && w.decided[u.InputTokens] {
 			final[u.Exchange], ended[t] = t, u.Exchange
 		}
 	}

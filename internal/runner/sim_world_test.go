@@ -55,6 +55,8 @@ type simWorld struct {
 	later     []simElement
 	nudges    map[string]int
 	marked    map[string]bool // exchanges that are noted as nudged
+	unasked   map[string]bool // exchanges that nobody asked for
+	decided   map[int64]bool  // turns whose result was dealt with
 	fallbacks map[string]int
 	logs      map[string]int
 	silent    map[string]bool            // rows that may end without an answer: somebody has typed /stop
@@ -74,7 +76,7 @@ type simTrace struct {
 func newSimWorld(t testing.TB, seed uint64, trace *simTrace) *simWorld {
 	w := &simWorld{
 		t: t, seed: seed, trace: trace, begun: time.Now(), random: rand.New(rand.NewPCG(seed, 1)), dice: rand.New(rand.NewPCG(seed, 2)), box: newSimBox(), bell: newBell(),
-		words: map[string]*simWord{}, plans: map[string][]simElement{}, nudges: map[string]int{}, marked: map[string]bool{}, fallbacks: map[string]int{}, logs: map[string]int{},
+		words: map[string]*simWord{}, plans: map[string][]simElement{}, nudges: map[string]int{}, marked: map[string]bool{}, unasked: map[string]bool{}, decided: map[int64]bool{}, fallbacks: map[string]int{}, logs: map[string]int{},
 		silent: map[string]bool{}, stops: map[string]bool{}, commands: map[string]bool{}, held: map[string]map[string]bool{}, chosen: map[string][]string{},
 	}
 	all := simProfiles()
