@@ -3,4 +3,4 @@
 package runner_test
 
 // simSeeds is how many worlds are played; the race detector makes each ten times as long.
-const simSeeds = 200
+const simSeeds = 150

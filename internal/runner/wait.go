@@ -112,8 +112,11 @@ func (r *Runner) Ask(ctx context.Context, q tool.Question) (string, error) {
 		rowID = mailbox.AnswerPrefix + question
 		row, err := r.opt.Mailbox.Row(ctx, rowID)
 		switch {
-		case err == nil:
+		case err == nil: // before the restart, or in this very moment
 			w.got <- row
+			if _, err := r.opt.Mailbox.Finish(ctx, mailbox.Finish{Completed: []string{rowID}}); err != nil {
+				return fmt.Errorf("finish an answer: %w", err)
+			}
 		case errors.Is(err, mailbox.ErrNotExist):
 			r.waiters[rowID] = w
 		default:
