@@ -1,9 +1,12 @@
 package e2e
 
 import (
+	"encoding/json"
 	"io"
 	"net/http"
 	"net/http/httptest"
+	"os"
+	"path/filepath"
 	"strings"
 	"testing"
 
@@ -98,4 +101,45 @@ func TestFallbackChain(t *testing.T) {
 			}
 		})
 	}
+}
+
+// The codex CLI drives an agent in a sandbox: its own shell, a tool of ours, and the key only at the API.
+func TestCodex(t *testing.T) {
+	t.Parallel()
+	available(t, "bubblewrap")
+	found, err := filepath.Glob("../.cache/codex-*/bin/codex")
+	if path := os.Getenv("NANOCLAW_TEST_CODEX"); path != "" {
+		found = []string{path}
+	}
+	if err != nil || len(found) == 0 {
+		missing(t, "the codex CLI (scripts/fetch-codex)")
+	}
+	program, err := filepath.Abs(found[len(found)-1])
+	if err != nil {
+		t.Fatal(err)
+	}
+	api, err := modelserver.Start(modelserver.Options{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(api.Close)
+	m := setup(t, sandboxes(t)["bubblewrap"]+"[codex]\nprogram = \""+program+"\"\n[openai]\nbase_url = \""+api.URL()+"\"\n")
+	m.start()
+	if err := m.client.PutSecret(t.Context(), control.Secret{Name: control.SecretOpenAI, Kind: control.SecretAPIKey, Value: marker}); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := m.client.Bootstrap(t.Context(), control.BootstrapRequest{}); err != nil {
+		t.Fatal(err)
+	}
+	m.admin("groups config update", "--provider", "codex", "--model", "gpt-test")
+	for _, name := range []string{"m1", "m2"} {
+		a := m.ask(name, "hi "+modelserver.Script(
+			modelserver.Step{Text: `<message to="terminal">on it</message>`, Tools: []modelserver.Tool{{Name: "exec_command", Input: json.RawMessage(`{"cmd":"id -u; env > env.txt"}`)}}},
+			modelserver.Step{Tools: []modelserver.Tool{{Name: "send_message", Namespace: "mcp__nanoclaw", Input: json.RawMessage(`{"to":"terminal","text":"by tool"}`)}}},
+			modelserver.Step{Text: `<message to="terminal">done</message>`}))
+		if a.state != control.StateAnswered || strings.Join(a.texts, "|") != "on it|by tool|done" {
+			t.Fatalf("%s: %+v\n%s", name, a, m.log.tail(2000))
+		}
+	}
+	m.nowhere(marker)
 }
