@@ -67,7 +67,8 @@ func (h *Host) Status(ctx context.Context) (control.Status, error) {
 			ID: string(l.Session), AgentGroup: string(l.AgentGroup), Incarnation: l.Incarnation, State: string(l.State), Due: pending[l.Session],
 		})
 		if l.Problem != "" {
-			s.Warnings = append(s.Warnings, fmt.Sprintf("session %s: an agent cannot be started; it is tried again: %s", l.Session, strings.TrimSpace(l.Problem)))
+			s.Warnings = append(s.Warnings, fmt.Sprintf("session %s: an agent cannot be started, %d times since %s; next try at %s: %s", l.Session, l.Failures,
+				l.Failing.Format(time.TimeOnly), l.Retry.Format(time.TimeOnly), strings.TrimSpace(l.Problem)))
 		}
 	}
 	s.Sandbox.MaxLive, s.Sandbox.Waiting = h.sessions.Places()

@@ -73,7 +73,7 @@ func (l *launcher) Start(ctx context.Context, s store.Session, incarnation int64
 	if err := writeContainer(filepath.Join(dir, "in"), settings, l.gid); err != nil {
 		return nil, nil, err
 	}
-	spec, err := l.spec(s, dir, groupDir, incarnation, fit)
+	spec, err := l.spec(s, group, dir, groupDir, incarnation, fit)
 	if err != nil {
 		return nil, nil, err
 	}
@@ -207,6 +207,11 @@ func (l *launcher) container(ctx context.Context, s store.Session, g store.Agent
 	}
 	c = c.With(all[0])
 	c.Fallbacks = all[1:]
+	c.Speed, c.FallbackModel, c.ScriptTimeoutSeconds = g.Setup.Speed, g.Setup.FallbackModel, g.Setup.ScriptTimeoutSeconds
+	for name, server := range g.Setup.MCPServers {
+		server.Instructions = "" // they are in the composed instructions
+		c.MCPServers[name] = server
+	}
 	return c, nil
 }
 
@@ -231,7 +236,7 @@ func writeContainer(in string, c container.Config, gid int) error {
 
 const containerName = "container.json"
 
-func (l *launcher) spec(s store.Session, dir, groupDir string, incarnation int64, fit outfit) (sandbox.Spec, error) {
+func (l *launcher) spec(s store.Session, g store.AgentGroup, dir, groupDir string, incarnation int64, fit outfit) (sandbox.Spec, error) {
 	own, err := l.programs.paths(runnerName, clientName)
 	if err != nil {
 		return sandbox.Spec{}, &sandbox.Failure{Class: sandbox.SpecInvalid, Op: "start sandbox", Err: err}
@@ -257,6 +262,9 @@ func (l *launcher) spec(s store.Session, dir, groupDir string, incarnation int64
 			{Class: sandbox.ClassProgram, Source: runner, Target: insidePrograms + "/" + runnerName},
 			{Class: sandbox.ClassProgram, Source: client, Target: insidePrograms + "/" + clientName},
 		},
+	}
+	if g.Setup.MemoryMB > 0 {
+		spec.Limits.MemoryBytes = g.Setup.MemoryMB << 20
 	}
 	for _, v := range crashpoint.Environ() {
 		name, value, _ := strings.Cut(v, "=")

@@ -39,7 +39,7 @@ func GroupConfig(st GroupStore, a Runtime) []Command {
 	return []Command{
 		{Name: "groups config get", Short: "Show how an agent is configured", Target: "id, name or folder of the agent", Flags: []string{"id"}, Run: s.get},
 		{Name: "groups config update", Short: "Choose provider, model, effort and fallbacks of an agent", Target: "id, name or folder of the agent",
-			Flags: []string{"id", "provider", "model", "effort", "fallback"}, Run: s.update},
+			Flags: append([]string{"id", "provider", "model", "effort", "fallback"}, setupFlags()...), Run: s.update},
 	}
 }
 
@@ -57,6 +57,7 @@ type configRow struct {
 	Model     string           `json:"model"`
 	Effort    string           `json:"effort"`
 	Fallbacks []store.Fallback `json:"fallbacks"`
+	Setup     store.Setup      `json:"setup,omitzero"`
 	Changed   bool             `json:"changed,omitempty"`
 	Applies   string           `json:"applies,omitempty"` // when a change takes effect
 	Missing   []string         `json:"missing,omitempty"` // what stands in the way
@@ -65,7 +66,7 @@ type configRow struct {
 func rowOf(g store.AgentGroup) configRow {
 	return configRow{
 		ID: string(g.ID), Name: g.Name, Folder: g.Folder, Provider: g.Provider, Model: g.Model, Effort: g.Effort,
-		Fallbacks: append([]store.Fallback{}, g.Fallbacks...),
+		Fallbacks: append([]store.Fallback{}, g.Fallbacks...), Setup: g.Setup,
 	}
 }
 
@@ -80,6 +81,7 @@ func (r configRow) words() string {
 	for _, f := range r.Fallbacks {
 		lines = append(lines, "fallback "+f.Provider+", model "+orDefault(f.Model))
 	}
+	lines = append(lines, setupLines(r.Setup)...)
 	for _, m := range r.Missing {
 		lines = append(lines, "missing: "+m)
 	}
@@ -196,10 +198,14 @@ func (s configShelf) change(ctx context.Context, g store.AgentGroup, a Args) (st
 	if err != nil {
 		return c, err
 	}
-	if provider == nil && model == nil && effort == nil && fallback == nil {
-		return c, control.Invalid("", "nothing to change: give --provider, --model, --effort or --fallback")
+	own, err := setup(g, a)
+	if err != nil {
+		return c, err
 	}
-	c = store.GroupChange{Model: model, Effort: effort}
+	if provider == nil && model == nil && effort == nil && fallback == nil && own == nil {
+		return c, control.Invalid("", "nothing to change: give --provider, --model, --effort, --fallback or one of --"+strings.Join(setupFlags(), ", --"))
+	}
+	c = store.GroupChange{Model: model, Effort: effort, Setup: own}
 	name := g.Provider
 	if provider != nil {
 		name = strings.ToLower(strings.TrimSpace(*provider))

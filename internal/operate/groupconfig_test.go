@@ -3,6 +3,7 @@ package operate
 import (
 	"context"
 	"encoding/json"
+	"reflect"
 	"slices"
 	"strings"
 	"testing"
@@ -31,6 +32,10 @@ func (g *groups) UpdateGroup(_ context.Context, _ string, group id.AgentGroup, c
 	}
 	if c.Fallbacks != nil {
 		g.all[i].Fallbacks = *c.Fallbacks
+	}
+	if c.Setup != nil && !reflect.DeepEqual(g.all[i].Setup, *c.Setup) {
+		g.all[i].Setup = *c.Setup
+		return g.all[i], true, nil
 	}
 	return g.all[i], before.Provider != g.all[i].Provider || before.Model != g.all[i].Model || before.Effort != g.all[i].Effort || c.Fallbacks != nil, nil
 }
@@ -107,7 +112,7 @@ func TestGroupsConfigRefusals(t *testing.T) {
 		{"fallback to itself", `{"id":"ag-1","fallback":"claude"}`, "twice"},
 		{"fallback without a model", `{"id":"ag-1","fallback":"ollama"}`, "ollama:MODEL"},
 		{"unknown fallback", `{"id":"ag-1","fallback":"gpt"}`, "claude, openai, ollama"},
-		{"unknown flag", `{"id":"ag-1","speed":"fast"}`, "does not take"},
+		{"unknown flag", `{"id":"ag-1","colour":"fast"}`, "does not take"},
 	} {
 		_, st, err, _ := update(t, c.args)
 		if err == nil || !strings.Contains(err.Error()+err.Hint, c.says) {

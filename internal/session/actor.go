@@ -72,6 +72,8 @@ type actor struct {
 	armed    bool
 	again    bool // the outbox could not be taken over; show tries again
 	idle     *time.Timer
+	idleStop time.Duration // of the running sandbox
+	changed  bool          // settings changed while it was being started
 	outage   outage
 	work     channel.Work // as last shown
 	side     sync.WaitGroup
@@ -169,9 +171,7 @@ func (a *actor) run(ctx context.Context) {
 		case <-a.place.yield:
 			a.onYield(ctx)
 		case <-a.recycle:
-			if a.state == Running {
-				a.stop(ctx, stopGrace, EndedRecycled)
-			}
+			a.onRecycle(ctx)
 		case <-a.left:
 		}
 		if a.resting() && a.m.retire(a) {
@@ -220,7 +220,7 @@ func (a *actor) open(ctx context.Context) error {
 // takeOver makes an adopted sandbox ours.
 func (a *actor) takeOver(ctx context.Context) {
 	incarnation := a.adopted.Labels().Incarnation
-	bell, err := a.m.opt.Bell(a.runDir(), incarnation)
+	bell, err := a.m.opt.Bell(runDir(a.m.opt.Home, a.s), incarnation)
 	var closer func()
 	if err == nil {
 		closer, err = a.m.opt.Launcher.Adopt(ctx, a.s, incarnation)
@@ -245,7 +245,11 @@ func (a *actor) attach(ctx context.Context, l launch) {
 	a.began, a.progress = a.m.opt.Now(), false
 	a.m.queue.take(a.place, a.s.AgentGroupID)
 	a.setState(Running)
-	a.idle.Reset(a.m.opt.IdleStop)
+	a.idleStop = a.m.opt.IdleStop
+	if g, err := a.m.opt.Store.AgentGroup(ctx, a.s.AgentGroupID); err == nil {
+		a.idleStop = g.Setup.Idle(a.idleStop)
+	}
+	a.idle.Reset(a.idleStop)
 	h := l.handle
 	a.side.Go(func() {
 		exit, err := h.Wait(ctx)
@@ -295,7 +299,7 @@ func (a *actor) look(ctx context.Context) {
 	switch a.state {
 	case Running:
 		a.bell.Ring()
-		a.idle.Reset(a.m.opt.IdleStop)
+		a.idle.Reset(a.idleStop)
 		if !a.work.Working {
 			a.working(ctx, channel.Work{Working: true, Since: a.m.opt.Now()})
 		}
@@ -320,7 +324,7 @@ func (a *actor) look(ctx context.Context) {
 
 // heard reacts to the bell.
 func (a *actor) heard(ctx context.Context) {
-	a.idle.Reset(a.m.opt.IdleStop)
+	a.idle.Reset(a.idleStop)
 	if !a.collect(ctx) {
 		a.showWork(ctx)
 	}
@@ -402,7 +406,7 @@ func (a *actor) chat(ctx context.Context) (store.Destination, error) {
 	return store.Destination{Instance: g.Instance, PlatformID: g.PlatformID, ThreadID: a.s.ThreadID}, nil
 }
 
-func (a *actor) runDir() string { return filepath.Join(Dir(a.m.opt.Home, a.s), "run") }
+func runDir(home string, s store.Session) string { return filepath.Join(Dir(home, s), "run") }
 
 func (a *actor) setState(s State) {
 	a.state = s
@@ -414,7 +418,8 @@ func (a *actor) setState(s State) {
 		pid = a.handle.PID()
 	}
 	a.infoMu.Lock()
-	a.shown = Info{Session: a.session, AgentGroup: a.s.AgentGroupID, State: s, Incarnation: a.live, PID: pid, Problem: a.outage.problem}
+	a.shown = Info{Session: a.session, AgentGroup: a.s.AgentGroupID, State: s, Incarnation: a.live, PID: pid,
+		Problem: a.outage.problem, Failures: a.outage.failures, Failing: a.outage.since, Retry: a.outage.retry}
 	a.infoMu.Unlock()
 }
 

@@ -165,7 +165,7 @@ func (f *files) claim(incarnation int64) (claimed []string) {
 	defer f.mu.Unlock()
 	for _, r := range f.rows {
 		a, taken := f.acks[r.ID]
-		if r.Status == mailbox.StatusPending && !r.ProcessAfter.After(f.now()) && r.Trigger && (!taken || a.Status == mailbox.AckProcessing && a.Incarnation < incarnation) {
+		if r.AfterIncarnation < incarnation && r.Status == mailbox.StatusPending && !r.ProcessAfter.After(f.now()) && r.Trigger && (!taken || a.Status == mailbox.AckProcessing && a.Incarnation < incarnation) {
 			f.ack(mailbox.Ack{MessageID: r.ID, Status: mailbox.AckProcessing, Incarnation: incarnation})
 			claimed = append(claimed, r.ID)
 		}
@@ -235,6 +235,7 @@ type world struct {
 	starts []int64
 	boxes  []*box // running
 	fail   []error
+	delay  time.Duration // of a start
 	runner func(w *world, b *box) // the program inside; returns when it ends
 
 	said    []string
@@ -282,6 +283,7 @@ func (w *world) Say(_ context.Context, _ store.Destination, _, text string) erro
 }
 
 func (w *world) Start(_ context.Context, s store.Session, incarnation int64) (sandbox.Handle, func(), error) {
+	time.Sleep(w.delay)
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	w.starts = append(w.starts, incarnation)

@@ -50,6 +50,22 @@ func (a *actor) onGranted(ctx context.Context) {
 	a.start(ctx)
 }
 
+// onRecycle ends the sandbox so that the next one takes changed settings. One that is being started may have read the old ones.
+func (a *actor) onRecycle(ctx context.Context) {
+	switch a.state {
+	case Running:
+		a.stop(ctx, stopGrace, EndedRecycled)
+	case Starting:
+		a.changed = true
+	case Absent: // a failed start may work with other settings
+		if a.outage.waiting {
+			a.outage.waiting = false
+			a.outage.timer.Stop()
+			a.look(ctx)
+		}
+	}
+}
+
 // onYield ends the sandbox for one that waits for a place, unless it has something to do after all.
 func (a *actor) onYield(ctx context.Context) {
 	switch {
@@ -94,7 +110,7 @@ func (a *actor) launch(ctx context.Context, s store.Session) (l launch) {
 	if l.err = a.box.Prepare(ctx, routing, destinations); l.err != nil {
 		return l
 	}
-	if l.bell, l.err = a.m.opt.Bell(a.runDir(), l.incarnation); l.err != nil {
+	if l.bell, l.err = a.m.opt.Bell(runDir(a.m.opt.Home, s), l.incarnation); l.err != nil {
 		return l
 	}
 	l.handle, l.closer, l.err = a.m.opt.Launcher.Start(ctx, s, l.incarnation)
@@ -108,12 +124,18 @@ func (a *actor) onStarted(ctx context.Context, l launch) {
 		if l.bell != nil {
 			_ = l.bell.Close()
 		}
+		a.changed = false
 		a.setState(Absent)
 		a.fail(ctx, l.err)
 		return
 	}
 	a.log.Info("sandbox started", obs.KeyIncarnation, l.incarnation, obs.KeyPID, l.handle.PID())
 	a.attach(ctx, l)
+	if a.changed {
+		a.changed = false
+		a.stop(ctx, stopGrace, EndedRecycled)
+		return
+	}
 	a.bell.Ring()
 }
 
@@ -190,6 +212,7 @@ type outage struct {
 	waiting  bool
 	failures int
 	since    time.Time
+	retry    time.Time // the next try
 	told     bool
 	problem  string // the last failure
 }
@@ -197,7 +220,7 @@ type outage struct {
 // over ends an outage and reports whether there was one.
 func (o *outage) over() bool {
 	was := o.failures > 0
-	o.failures, o.told, o.since, o.problem = 0, false, time.Time{}, ""
+	o.failures, o.told, o.since, o.retry, o.problem = 0, false, time.Time{}, time.Time{}, ""
 	return was
 }
 
@@ -213,7 +236,7 @@ func (a *actor) fail(ctx context.Context, err error) {
 	}
 	pause := min(retryFirst<<min(o.failures-1, 6), retryMost)
 	a.log.Error("an agent cannot be started; it is tried again", obs.Error(err), obs.KeyCount, o.failures, obs.KeyPause, pause.Milliseconds())
-	o.waiting, o.problem = true, err.Error()
+	o.waiting, o.problem, o.retry = true, err.Error(), a.m.opt.Now().Add(pause)
 	o.timer.Reset(pause)
 	a.setState(a.state)
 	var f *sandbox.Failure
@@ -267,7 +290,7 @@ func (a *actor) onIdle(ctx context.Context) {
 	}
 	if a.busy(ctx) && a.state == Running {
 		a.bell.Ring()
-		a.idle.Reset(a.m.opt.IdleStop)
+		a.idle.Reset(a.idleStop)
 		return
 	}
 	if a.state != Running {
@@ -286,7 +309,7 @@ func (a *actor) busy(ctx context.Context) bool {
 		return true
 	}
 	state, err := a.box.State(ctx)
-	return err == nil && state.Container.Turn == mailbox.TurnWorking && a.m.opt.Now().Sub(state.Heartbeat) < a.m.opt.IdleStop
+	return err == nil && state.Container.Turn == mailbox.TurnWorking && a.m.opt.Now().Sub(state.Heartbeat) < a.idleStop
 }
 
 // onCheck is the sweep's look: lost bells, stuck claims, silent runners.

@@ -222,14 +222,11 @@ func (m *Manager) Tell(ctx context.Context, session id.Session, key, text string
 	if err != nil {
 		return err
 	}
-	content, err := mailbox.EncodeContent(mailbox.ChatIn{Text: text, Sender: mailbox.SenderSystem, SenderID: mailbox.SenderSystem})
+	row, err := m.notice(s, key, text)
 	if err != nil {
 		return err
 	}
-	return m.Put(ctx, s, mailbox.InRow{
-		ID: id.Derived(id.PrefixNotice, string(session), key), Kind: mailbox.KindChat, Timestamp: m.opt.Now(),
-		Address: mailbox.Address{ChannelType: mailbox.ChannelAgent, PlatformID: string(s.AgentGroupID)}, Content: content,
-	})
+	return m.Put(ctx, s, row)
 }
 
 // Check is the sweep's net under lost bells, stuck claims, silent runners and lost timers: every live session looks for
@@ -263,6 +260,47 @@ func (m *Manager) Recycle(group id.AgentGroup) int {
 	return n
 }
 
+// Restart is Recycle with a word to the agent: text is put into the inbox of each conversation that runs, for the incarnation
+// after the one that is ended, so that the ending one cannot take it, and starts the next one. key makes it one row however often
+// it is asked for. session "" is all of the group's.
+func (m *Manager) Restart(ctx context.Context, group id.AgentGroup, session id.Session, key, text string) (n int, err error) {
+	for _, l := range m.Live() {
+		if l.AgentGroup != group || session != "" && l.Session != session || l.State != Running && l.State != Starting {
+			continue
+		}
+		s, err := m.opt.Store.Session(ctx, l.Session)
+		if err != nil {
+			return n, err
+		}
+		if text != "" {
+			row, err := m.notice(s, key, text)
+			if err != nil {
+				return n, err
+			}
+			row.Trigger, row.AfterIncarnation = true, s.Incarnation
+			if err := m.Put(ctx, s, row); err != nil {
+				return n, err
+			}
+		}
+		m.mu.Lock()
+		if a := m.live[l.Session]; a != nil {
+			signal(a.recycle)
+		}
+		m.mu.Unlock()
+		n++
+	}
+	return n, nil
+}
+
+// notice is a row by which the system tells the agent something.
+func (m *Manager) notice(s store.Session, key, text string) (mailbox.InRow, error) {
+	content, err := mailbox.EncodeContent(mailbox.ChatIn{Text: text, Sender: mailbox.SenderSystem, SenderID: mailbox.SenderSystem})
+	return mailbox.InRow{
+		ID: id.Derived(id.PrefixNotice, string(s.ID), key), Kind: mailbox.KindChat, Timestamp: m.opt.Now(),
+		Address: mailbox.Address{ChannelType: mailbox.ChannelAgent, PlatformID: string(s.AgentGroupID)}, Content: content,
+	}, err
+}
+
 // StopSandboxes ends every sandbox and waits for them; rows stay where they are.
 func (m *Manager) StopSandboxes(ctx context.Context) error {
 	handles, err := m.opt.Launcher.List(ctx)
@@ -288,7 +326,10 @@ type Info struct {
 	State       State
 	Incarnation int64
 	PID         int
-	Problem     string // why no agent can be started at the moment
+	Problem     string    // why no agent can be started at the moment
+	Failures    int       // starts that failed on end
+	Failing     time.Time // since when
+	Retry       time.Time // when the next one is tried
 }
 
 // Places are how many sandboxes there may be at a time (0: any number), and how many sessions wait for a place.

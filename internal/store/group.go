@@ -20,6 +20,7 @@ type AgentGroup struct {
 	AssistantName string
 	MaxMessages   int
 	Fallbacks     []Fallback // providers that stand in, in this order
+	Setup         Setup
 }
 
 // Fallback is a provider that stands in for the one before it. An empty model is the provider's own.
@@ -113,21 +114,21 @@ func (s *Store) Bootstrap(ctx context.Context, f First) (id.AgentGroup, error) {
 // AgentGroup by id; ErrNotFound.
 func (s *Store) AgentGroup(ctx context.Context, group id.AgentGroup) (AgentGroup, error) {
 	g := AgentGroup{ID: group}
-	err := s.r.QueryRowContext(ctx, `SELECT g.name, g.folder, c.provider, c.model, c.effort, c.assistant_name, c.max_messages, c.fallbacks
+	err := s.r.QueryRowContext(ctx, `SELECT g.name, g.folder, c.provider, c.model, c.effort, c.assistant_name, c.max_messages, c.fallbacks, c.setup
 		FROM agent_groups g JOIN container_configs c ON c.agent_group_id = g.id WHERE g.id = ?`, group).
-		Scan(&g.Name, &g.Folder, &g.Provider, &g.Model, &g.Effort, &g.AssistantName, &g.MaxMessages, (*fallbacks)(&g.Fallbacks))
+		Scan(&g.Name, &g.Folder, &g.Provider, &g.Model, &g.Effort, &g.AssistantName, &g.MaxMessages, (*fallbacks)(&g.Fallbacks), &g.Setup)
 	return g, found(err, "agent group "+string(group))
 }
 
 // AgentGroups of the home, in the order they were made.
 func (s *Store) AgentGroups(ctx context.Context) ([]AgentGroup, error) {
-	rows, err := s.r.QueryContext(ctx, `SELECT g.id, g.name, g.folder, c.provider, c.model, c.effort, c.assistant_name, c.max_messages, c.fallbacks
+	rows, err := s.r.QueryContext(ctx, `SELECT g.id, g.name, g.folder, c.provider, c.model, c.effort, c.assistant_name, c.max_messages, c.fallbacks, c.setup
 		FROM agent_groups g JOIN container_configs c ON c.agent_group_id = g.id ORDER BY g.id`)
 	if err != nil {
 		return nil, fmt.Errorf("list agent groups: %w", err)
 	}
 	return collect(rows, "list agent groups", func(g *AgentGroup) []any {
-		return []any{&g.ID, &g.Name, &g.Folder, &g.Provider, &g.Model, &g.Effort, &g.AssistantName, &g.MaxMessages, (*fallbacks)(&g.Fallbacks)}
+		return []any{&g.ID, &g.Name, &g.Folder, &g.Provider, &g.Model, &g.Effort, &g.AssistantName, &g.MaxMessages, (*fallbacks)(&g.Fallbacks), &g.Setup}
 	})
 }
 

@@ -27,6 +27,7 @@ func (f *fallbacks) Scan(v any) error {
 type GroupChange struct {
 	Provider, Model, Effort *string
 	Fallbacks               *[]Fallback
+	Setup                   *Setup // as a whole
 }
 
 // apply returns the configuration after the change.
@@ -39,6 +40,9 @@ func (c GroupChange) apply(g AgentGroup) AgentGroup {
 	if c.Fallbacks != nil {
 		g.Fallbacks = *c.Fallbacks
 	}
+	if c.Setup != nil {
+		g.Setup = *c.Setup
+	}
 	return g
 }
 
@@ -48,10 +52,11 @@ type settings struct {
 	Model     string     `json:"model"`
 	Effort    string     `json:"effort"`
 	Fallbacks []Fallback `json:"fallbacks"`
+	Setup     Setup      `json:"setup,omitzero"`
 }
 
 func (g AgentGroup) settings() (json.RawMessage, error) {
-	return mailbox.EncodeContent(settings{g.Provider, g.Model, g.Effort, append([]Fallback{}, g.Fallbacks...)})
+	return mailbox.EncodeContent(settings{g.Provider, g.Model, g.Effort, append([]Fallback{}, g.Fallbacks...), g.Setup})
 }
 
 // UpdateGroup changes the configuration of an agent group and audits it. It takes effect at the next start of a sandbox. It
@@ -74,9 +79,13 @@ func (s *Store) UpdateGroup(ctx context.Context, actor string, group id.AgentGro
 	if err != nil {
 		return before, false, err
 	}
+	setup, err := mailbox.EncodeContent(after.Setup)
+	if err != nil {
+		return before, false, err
+	}
 	err = s.tx(ctx, "change agent group", func(tx *txn) error {
-		_, err := tx.ExecContext(ctx, `UPDATE container_configs SET provider = ?, model = ?, effort = ?, fallbacks = ?, updated_at = ? WHERE agent_group_id = ?`,
-			after.Provider, after.Model, after.Effort, string(list), s.stampNow(), group)
+		_, err := tx.ExecContext(ctx, `UPDATE container_configs SET provider = ?, model = ?, effort = ?, fallbacks = ?, setup = ?, updated_at = ? WHERE agent_group_id = ?`,
+			after.Provider, after.Model, after.Effort, string(list), string(setup), s.stampNow(), group)
 		return err
 	})
 	if err != nil {

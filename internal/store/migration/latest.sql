@@ -19,6 +19,7 @@ CREATE TABLE container_configs (
   assistant_name TEXT NOT NULL DEFAULT '',
   max_messages   INTEGER NOT NULL DEFAULT 10 CHECK (max_messages BETWEEN 1 AND 100),
   fallbacks      TEXT NOT NULL DEFAULT '[]' CHECK (json_valid(fallbacks)),
+  setup          TEXT NOT NULL DEFAULT '{}' CHECK (json_valid(setup)),
   updated_at     TEXT NOT NULL
 );
 
