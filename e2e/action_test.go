@@ -12,7 +12,7 @@ import (
 )
 
 // An act that this host does not know is refused: the session goes on, and the agent is told with its next message, once.
-func TestUnknownActionIsRefusedAndTold(t *testing.T) {
+func TestMCP5UnknownActionIsRefusedAndTold(t *testing.T) {
 	t.Parallel()
 	m := setup(t, sandboxes(t)["process"])
 	m.script(

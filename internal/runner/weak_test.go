@@ -5,10 +5,12 @@ import (
 	"encoding/json"
 	"os"
 	"path/filepath"
+	"sync/atomic"
 	"testing"
 	"time"
 
 	"nanoclaw/internal/mailbox"
+	"nanoclaw/internal/mailbox/sqlite"
 	"nanoclaw/internal/provider"
 	"nanoclaw/internal/runner"
 )
@@ -132,4 +134,44 @@ func TestW29Heartbeat(t *testing.T) {
 	}
 	close(end)
 	r.becomes(mailbox.AckCompleted, "t1")
+}
+
+// counted counts the looks at the inbox.
+type counted struct {
+	runner.Mailbox
+	fetches atomic.Int64
+}
+
+func (c *counted) Fetch(ctx context.Context, limit int) (sqlite.Batch, error) {
+	c.fetches.Add(1)
+	return c.Mailbox.Fetch(ctx, limit)
+}
+
+// spec/runner.md W1: while the bell works nothing is polled, however long nothing happens.
+func TestW1NothingIsPolled(t *testing.T) {
+	t.Parallel()
+	clock := newClock()
+	r := newRig(t, all, func(o *runner.Options) { o.Now = clock.now })
+	var err error
+	r.box, err = openRunner(t, r.dir, r.live)
+	r.must(err)
+	box := &counted{Mailbox: r.box}
+	r.opt.Mailbox = box
+	r.run = runner.New(r.opt)
+	ctx, cancel := context.WithCancel(t.Context())
+	r.cancel, r.done = cancel, make(chan error, 1)
+	go func() { r.done <- r.run.Run(ctx) }()
+	r.put(chat("m1", me, "hi"))
+	a := r.prompted("[m1]")
+	a.query.emit(t, taken(a), text(block("me", "x")), result(""))
+	r.becomes(mailbox.AckCompleted, "m1")
+	r.sync()
+	before := box.fetches.Load()
+	for range 100 {
+		clock.add(time.Minute)
+		r.sync()
+	}
+	if n := box.fetches.Load() - before; n > 0 {
+		t.Errorf("%d looks at the inbox while nothing happened", n)
+	}
 }

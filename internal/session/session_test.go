@@ -15,7 +15,7 @@ import (
 )
 
 // A message starts a sandbox, is answered, and later everything is given back (P8).
-func TestMessageIsAnsweredAndTheSessionRests(t *testing.T) {
+func TestRUN17MessageIsAnsweredAndTheSessionRests(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
 		w := newWorld(t, good)

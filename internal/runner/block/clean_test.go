@@ -6,7 +6,7 @@ import (
 )
 
 // spec/runner.md section 4.8.
-func TestCleanHarness(t *testing.T) {
+func TestGATE13CleanHarness(t *testing.T) {
 	t.Parallel()
 	for in, want := range map[string]string{
 		"hi": "hi", "": "", "hi \n": "hi \n",
