@@ -103,6 +103,7 @@ func (r *Runner) again(ctx context.Context, ex *turn.Exchange, next retry, held 
 		return ex.Step(turn.Fail)
 	}
 	r.backlog = append([]retry{next}, r.backlog...)
+	r.last = ex
 	if anew {
 		return r.drop()
 	}

@@ -28,7 +28,11 @@ func (r *Runner) result(ctx context.Context, ex *turn.Exchange, ev provider.Even
 	case ev.Interrupted && stopped:
 		return r.stopped(ctx, ex, held)
 	case ev.Interrupted: // the interrupt was meant for the turn before
-		return r.setback(ctx, ex, setback{retryable: true, class: provider.ClassOther, err: errors.New("the turn was interrupted")}, held)
+		err := r.setback(ctx, ex, setback{retryable: true, class: provider.ClassOther, err: errors.New("the turn was interrupted")}, held)
+		if err == nil && len(r.waiting) > 0 { // it may have swallowed what waits in the query
+			err = r.drop()
+		}
+		return err
 	case ev.IsError:
 		return r.setback(ctx, ex, r.failure(ev), held)
 	}
@@ -67,6 +71,8 @@ func (r *Runner) result(ctx context.Context, ex *turn.Exchange, ev provider.Even
 		}
 		if row != nil {
 			held = append(held, *row)
+		} else if ex.Silent(bare) { // its name stands for nobody
+			_, v.Fallback = ex.Asker()
 		}
 	}
 	if v.Fallback {

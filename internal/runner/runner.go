@@ -178,6 +178,7 @@ type Runner struct {
 	q       *query
 	ahead   *provider.Event // read from the query and not yet handled
 	running *turn.Exchange  // the one the provider works on
+	last    *turn.Exchange  // the one whose turn has ended last and that is asked again
 	input   string          // id of its prompt
 	waiting []asked         // prompts that are with the provider and not yet begun, in their order
 	backlog []retry         // claimed exchanges that are to be asked (again) when the provider is idle

@@ -13,6 +13,7 @@ import (
 	"nanoclaw/internal/mailbox"
 	"nanoclaw/internal/obs"
 	"nanoclaw/internal/runner/tool"
+	"nanoclaw/internal/runner/turn"
 )
 
 // The loop is the session that the tools work on.
@@ -119,8 +120,9 @@ func (r *Runner) segment(ctx context.Context) error {
 
 // leave writes a row of a tool.
 func (r *Runner) leave(ctx context.Context, row mailbox.OutRow, name string) (tool.Sent, error) {
-	if r.running != nil && row.Exchange == "" {
-		row.Exchange = r.running.ID()
+	ex := r.speaker()
+	if ex != nil && row.Exchange == "" {
+		row.Exchange = ex.ID()
 	}
 	row, err := r.opt.Mailbox.Write(ctx, row)
 	if err != nil {
@@ -128,12 +130,21 @@ func (r *Runner) leave(ctx context.Context, row mailbox.OutRow, name string) (to
 	}
 	crashpoint.Hit("runner.block")
 	r.opt.Bell.Ring()
-	if r.running != nil {
-		r.running.Left(row, true)
+	if ex != nil {
+		ex.Left(row, true)
 	} else if r.q != nil {
 		r.loose = append(r.loose, row)
 	}
 	return tool.Sent{To: name, Seq: row.Seq}, nil
+}
+
+// speaker is the exchange that a call of a tool belongs to: the running one, or one whose turn has just ended and that is asked
+// again, since a call may arrive behind the result of its turn.
+func (r *Runner) speaker() *turn.Exchange {
+	if r.running == nil && r.last != nil && r.last.State() == turn.Claimed && len(r.waiting) == 0 {
+		return r.last
+	}
+	return r.running
 }
 
 // once writes a row of a tool unless an earlier incarnation of the exchange has written the same.

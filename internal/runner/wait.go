@@ -5,6 +5,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"maps"
 	"slices"
 	"strings"
 	"time"
@@ -66,7 +67,7 @@ func (r *Runner) turnOver() {
 }
 
 // await returns the row that answers, an error of ctx, or errTurnOver.
-func (r *Runner) await(ctx context.Context, rowID string, w *waiter) (mailbox.InRow, error) {
+func (r *Runner) await(ctx context.Context, w *waiter) (mailbox.InRow, error) {
 	var err error
 	select {
 	case row := <-w.got:
@@ -78,14 +79,8 @@ func (r *Runner) await(ctx context.Context, rowID string, w *waiter) (mailbox.In
 	case <-ctx.Done():
 		err = ctx.Err()
 	}
-	forget := func(context.Context) error {
-		if r.waiters[rowID] == w {
-			delete(r.waiters, rowID)
-		}
-		return nil
-	}
-	if runErr := r.run(context.WithoutCancel(ctx), forget, nil); runErr != nil {
-		return mailbox.InRow{}, runErr
+	if err := r.forget(ctx, w); err != nil {
+		return mailbox.InRow{}, err
 	}
 	select {
 	case row := <-w.got: // it came in the last moment
@@ -93,6 +88,14 @@ func (r *Runner) await(ctx context.Context, rowID string, w *waiter) (mailbox.In
 	default:
 		return mailbox.InRow{}, err
 	}
+}
+
+// forget takes a waiter out, also one whose errand was still under way.
+func (r *Runner) forget(ctx context.Context, w *waiter) error {
+	return r.run(context.WithoutCancel(ctx), func(context.Context) error {
+		maps.DeleteFunc(r.waiters, func(_ string, other *waiter) bool { return other == w })
+		return nil
+	}, nil)
 }
 
 // Ask implements tool.Session. A question that an earlier incarnation of the exchange has put is not put again: its answer
@@ -125,11 +128,11 @@ func (r *Runner) Ask(ctx context.Context, q tool.Question) (string, error) {
 		return nil
 	}, nil)
 	if err != nil {
-		return "", err
+		return "", errors.Join(err, r.forget(ctx, w))
 	}
 	limited, cancel := context.WithTimeout(ctx, q.Timeout)
 	defer cancel()
-	row, err := r.await(limited, rowID, w)
+	row, err := r.await(limited, w)
 	if errors.Is(err, context.DeadlineExceeded) && ctx.Err() == nil {
 		return "", fmt.Errorf("timed out after %ds: nobody has answered", int(q.Timeout.Seconds()))
 	}
@@ -189,11 +192,11 @@ func (r *Runner) Admin(ctx context.Context, command string, args map[string]json
 		return nil
 	}, nil)
 	if err != nil {
-		return control.Frame{}, err
+		return control.Frame{}, errors.Join(err, r.forget(ctx, w))
 	}
 	limited, cancel := context.WithTimeout(ctx, adminPatience)
 	defer cancel()
-	row, err := r.await(limited, rowID, w)
+	row, err := r.await(limited, w)
 	if errors.Is(err, context.DeadlineExceeded) && ctx.Err() == nil {
 		return control.Frame{}, &control.Error{
 			Code: control.CodeTimeout, Message: fmt.Sprintf("the host did not answer %q within %d s", strings.ReplaceAll(command, "-", " "), int(adminPatience.Seconds())),

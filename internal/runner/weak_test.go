@@ -13,6 +13,7 @@ import (
 	"nanoclaw/internal/mailbox/sqlite"
 	"nanoclaw/internal/provider"
 	"nanoclaw/internal/runner"
+	"nanoclaw/internal/runner/tool"
 )
 
 // spec/bugs.md RUN-6: a loop that is stopped while a stream is open takes no row any more.
@@ -174,4 +175,41 @@ func TestW1NothingIsPolled(t *testing.T) {
 	if n := box.fetches.Load() - before; n > 0 {
 		t.Errorf("%d looks at the inbox while nothing happened", n)
 	}
+}
+
+// design.md section 7: an unclosed block goes to its name at last; if that stands for nobody, the person who waits gets the words.
+func TestRescueToNobodyFallsBack(t *testing.T) {
+	t.Parallel()
+	r := newRig(t, all).start()
+	r.put(chat("m1", me, "hi"))
+	a := r.prompted("[m1]")
+	a.query.emit(t, taken(a), text("bare"), result(""))
+	n := r.asked()
+	n.query.emit(t, taken(n), text(`the answer <message to="nosuch">open`), result(""))
+	r.acked(mailbox.AckCompleted, "m1")
+	r.saidExactly("me:the answer")
+}
+
+// A call of a tool that arrives behind the result of its own turn belongs to the exchange that is asked again, and is not done twice.
+func TestLateToolCallBelongsToItsExchange(t *testing.T) {
+	t.Parallel()
+	r := newRig(t, all, func(o *runner.Options) { o.Pauses = []time.Duration{time.Hour} }).start()
+	r.put(chat("m1", me, "hi"))
+	a := r.prompted("[m1]")
+	a.query.emit(t, taken(a), failed(provider.ClassOverloaded, true))
+	r.sync()
+	if _, err := r.run.Send(t.Context(), tool.Message{To: "me", Text: "late"}); err != nil {
+		t.Fatal(err)
+	}
+	if row := r.out()[0]; row.Exchange == "" || row.Exchange != r.ack("m1").Exchange {
+		t.Errorf("exchange %q, want %q", row.Exchange, r.ack("m1").Exchange)
+	}
+	crash(r)
+	r.start()
+	b := r.prompted("[m1]{sent late}")
+	b.query.emit(t, taken(b))
+	if _, err := r.run.Send(t.Context(), tool.Message{To: "me", Text: "late"}); err != nil {
+		t.Fatal(err)
+	}
+	r.saidExactly("me:late")
 }

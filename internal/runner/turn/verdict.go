@@ -52,6 +52,9 @@ type Verdict struct {
 	Log bool
 }
 
+// Silent reports whether an answer has words of which none has reached anybody.
+func (e *Exchange) Silent(bare string) bool { return bare != "" && !e.answered() }
+
 // Judge is the table of design.md section 7 for an answer that is no error: bare is its text outside of blocks, Lost has its
 // lost blocks. An exchange is nudged at most once; after that a bare answer goes to the person who waits if nothing else has
 // left, and a single open block to its own name. In a task nothing of it leaves: the first answer is the run log, and the
@@ -60,7 +63,7 @@ func (e *Exchange) Judge(bare string) Verdict {
 	if e.task {
 		return Verdict{Nudge: !e.nudged && len(e.lost) > 0, Log: !e.logged}
 	}
-	silent := bare != "" && !e.answered()
+	silent := e.Silent(bare)
 	if !e.nudged {
 		if silent || len(e.lost) > 0 {
 			return Verdict{Nudge: true}
