@@ -36,6 +36,8 @@ type Settings struct {
 	AnthropicURL    string        // base URL of the Anthropic API
 	OpenAIURL       string        // base URL of the OpenAI API, or of a server that speaks it
 	OllamaURL       string        // base URL of the server of local models
+	OpenAIWire      string        // chat: the server speaks nothing but chat completions
+	ContextTokens   int64         // of the model, where our own loop does not know it; 0: what is known
 	UploadTrace     bool          // /upload-trace may hand a transcript out
 	UploadURL       string        // base URL of where transcripts go
 	CodexProgram    string        // the codex CLI on the host, as ClaudeProgram
@@ -120,6 +122,10 @@ func options() []option {
 		{"opencode.program", "", "path of the opencode program on this machine", text(func(s *Settings) *string { return &s.OpencodeProgram })},
 		{"anthropic.base_url", "https://api.anthropic.com", "base URL of the Anthropic API", baseURL(func(s *Settings) *string { return &s.AnthropicURL })},
 		{"openai.base_url", "https://api.openai.com", "base URL of the OpenAI API, or of a server that speaks it", baseURL(func(s *Settings) *string { return &s.OpenAIURL })},
+		{"openai.wire", "", "chat for a server that speaks nothing but chat completions", func(s *Settings, v string) error {
+			return oneOf(&s.OpenAIWire, v, "", "chat")
+		}},
+		{"model.context_tokens", "0", "context of the model in tokens, for our own loop; 0: what is known of it", count(func(s *Settings) *int64 { return &s.ContextTokens })},
 		{"ollama.base_url", "http://127.0.0.1:11434", "base URL of the server of local models", baseURL(func(s *Settings) *string { return &s.OllamaURL })},
 		{"upload_trace.allow", "false", "whether /upload-trace may hand the transcript of a conversation out", func(s *Settings, v string) (err error) {
 			if s.UploadTrace, err = strconv.ParseBool(v); err != nil {

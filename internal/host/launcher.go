@@ -176,6 +176,7 @@ func (l *launcher) container(ctx context.Context, s store.Session, g store.Agent
 		AssistantName: g.AssistantName, GroupName: g.Name, AgentGroupID: string(g.ID), SessionID: string(s.ID),
 		Incarnation: incarnation, MaxMessagesPerPrompt: g.MaxMessages,
 		MCPServers: map[string]container.MCPServer{}, Programs: map[string]string{}, UploadTrace: l.settings.UploadTrace,
+		Wire: l.settings.OpenAIWire, ContextTokens: l.settings.ContextTokens,
 		Relay: container.Relay{Listen: container.RelayAddress},
 	}
 	if l.runtime.Name() == sandbox.Process {
