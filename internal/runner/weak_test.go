@@ -205,11 +205,20 @@ func TestLateToolCallBelongsToItsExchange(t *testing.T) {
 		t.Errorf("exchange %q, want %q", row.Exchange, r.ack("m1").Exchange)
 	}
 	crash(r)
+	r.opt.Pauses = []time.Duration{time.Millisecond}
 	r.start()
 	b := r.prompted("[m1]{sent late}")
-	b.query.emit(t, taken(b))
-	if _, err := r.run.Send(t.Context(), tool.Message{To: "me", Text: "late"}); err != nil {
+	b.query.emit(t, taken(b), failed(provider.ClassOverloaded, true))
+	r.sync()
+	if _, err := r.run.Send(t.Context(), tool.Message{To: "me", Text: "later"}); err != nil {
 		t.Fatal(err)
 	}
-	r.saidExactly("me:late")
+	c := r.asked()
+	c.query.emit(t, taken(c))
+	for _, words := range []string{"late", "later"} {
+		if _, err := r.run.Send(t.Context(), tool.Message{To: "me", Text: words}); err != nil {
+			t.Fatal(err)
+		}
+	}
+	r.saidExactly("me:late", "me:later")
 }

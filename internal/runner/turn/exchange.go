@@ -186,7 +186,8 @@ func (e *Exchange) End() block.Rest { return e.parser.End() }
 func (e *Exchange) Heard() bool { return e.heard }
 
 // Left notes a row that was written for the exchange: by a tool (or outside any segment), or as a block.
-func (e *Exchange) Left(row mailbox.OutRow, tool bool) { e.note(row, tool, false) }
+// One that was written while no turn of the exchange runs belongs to the turn before.
+func (e *Exchange) Left(row mailbox.OutRow, tool bool) { e.note(row, tool, e.state == Claimed) }
 
 func (e *Exchange) note(row mailbox.OutRow, tool, earlier bool) {
 	e.logged = e.logged || row.Kind == mailbox.KindTaskLog
