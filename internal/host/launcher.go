@@ -73,7 +73,11 @@ func (l *launcher) Start(ctx context.Context, s store.Session, incarnation int64
 	if err := writeContainer(filepath.Join(dir, "in"), settings, l.gid); err != nil {
 		return nil, nil, err
 	}
-	spec, err := l.spec(s, group, dir, groupDir, incarnation, fit)
+	folders, err := l.extras(ctx, group)
+	if err != nil {
+		return nil, nil, err
+	}
+	spec, err := l.spec(s, group, dir, groupDir, incarnation, fit, folders)
 	if err != nil {
 		return nil, nil, err
 	}
@@ -237,7 +241,7 @@ func writeContainer(in string, c container.Config, gid int) error {
 
 const containerName = "container.json"
 
-func (l *launcher) spec(s store.Session, g store.AgentGroup, dir, groupDir string, incarnation int64, fit outfit) (sandbox.Spec, error) {
+func (l *launcher) spec(s store.Session, g store.AgentGroup, dir, groupDir string, incarnation int64, fit outfit, folders []folder) (sandbox.Spec, error) {
 	own, err := l.programs.paths(runnerName, clientName)
 	if err != nil {
 		return sandbox.Spec{}, &sandbox.Failure{Class: sandbox.SpecInvalid, Op: "start sandbox", Err: err}
@@ -271,7 +275,15 @@ func (l *launcher) spec(s store.Session, g store.AgentGroup, dir, groupDir strin
 		name, value, _ := strings.Cut(v, "=")
 		spec.Env[name] = value
 	}
+	extras, err := l.extraMounts(folders)
+	if err != nil {
+		return sandbox.Spec{}, err
+	}
+	spec.Mounts = append(spec.Mounts, extras...)
 	if l.runtime.Name() == sandbox.Process {
+		if err := linkExtras(dir, folders); err != nil {
+			return sandbox.Spec{}, err
+		}
 		spec.Command = []string{runner, "--root", dir, "--config", filepath.Join(dir, "in", containerName)}
 		spec.Dir = groupDir
 		spec.Env["HOME"] = filepath.Join(dir, "home")

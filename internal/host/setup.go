@@ -11,7 +11,7 @@ var _ operate.Restarter = (*Host)(nil)
 
 // outfitting are the commands about what sandboxes are made of.
 func (h *Host) outfitting() []operate.Command {
-	return []operate.Command{operate.Restart(h.store, h, h)}
+	return append(operate.Mounts(h.store, h, h), operate.Restart(h.store, h, h))
 }
 
 // RestartTelling implements operate.Restarter.

@@ -157,14 +157,7 @@ func (s configShelf) update(ctx context.Context, _ Caller, a Args) (Result, erro
 	if row.Missing, _, err = s.agents.Provider(ctx, after.Provider); err != nil {
 		return Result{}, err
 	}
-	switch n := s.restart(g.ID, changed); {
-	case !changed:
-		row.Applies = "nothing has changed"
-	case n == 0:
-		row.Applies = "it applies to the next message; nothing of this agent runs at the moment"
-	default:
-		row.Applies = fmt.Sprintf("it applies to the next start: %d running conversations go on with what they do and start anew after that", n)
-	}
+	row.Applies = s.applies(changed, s.restart(g.ID, changed))
 	res, err := result(row)
 	res.Human = row.words()
 	return res, err

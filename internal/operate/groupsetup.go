@@ -94,6 +94,9 @@ func setupLines(s store.Setup) (lines []string) {
 	}
 	add(s.IdleMinutes > 0, "idle: ended after %d minutes", s.IdleMinutes)
 	add(s.MemoryMB > 0, "memory %d MiB", s.MemoryMB)
+	for _, m := range s.Mounts {
+		lines = append(lines, "sees "+m.Path+" as "+m.Name)
+	}
 	add(s.Speed != "", "speed %s", s.Speed)
 	add(s.FallbackModel != "", "model when the model is overloaded: %s", s.FallbackModel)
 	add(s.ScriptTimeoutSeconds > 0, "scripts of tasks: at most %d s", s.ScriptTimeoutSeconds)

@@ -215,6 +215,17 @@ func (a Args) Number(name string, missing, least, most int) (int, error) {
 	return n, nil
 }
 
+// Switch is a flag that is given alone, or as true or false; absent is false.
+func (a Args) Switch(name string) (bool, error) {
+	switch string(a.values[name]) {
+	case "", "false", `"false"`:
+		return false, nil
+	case "true", `"true"`:
+		return true, nil
+	}
+	return false, control.Invalid(name, "must be true or false")
+}
+
 // result encodes the data of a command.
 func result[T any](v T) (Result, error) {
 	b, err := mailbox.EncodeContent(v)

@@ -235,7 +235,7 @@ type world struct {
 	starts []int64
 	boxes  []*box // running
 	fail   []error
-	delay  time.Duration // of a start
+	delay  time.Duration          // of a start
 	runner func(w *world, b *box) // the program inside; returns when it ends
 
 	said    []string

@@ -100,7 +100,7 @@ func TestRecycleEndsThePauseOfAnOutage(t *testing.T) {
 		w.message("a")
 		pass(40 * time.Second)
 		l := w.m.Live()
-		if len(l) != 1 || l[0].Failures != 6 || l[0].Retry.Sub(time.Now()) < 10*time.Second || l[0].Failing.IsZero() {
+		if len(l) != 1 || l[0].Failures != 6 || time.Until(l[0].Retry) < 10*time.Second || l[0].Failing.IsZero() {
 			t.Fatalf("the outage is shown as %+v", l)
 		}
 		w.m.Recycle(w.session.AgentGroupID)
