@@ -84,7 +84,7 @@ func layer(path string) (name string, may []string) {
 			own = append(own, "internal/sandbox/limit", "internal/sandbox/local")
 		}
 		if family == "internal/provider" {
-			own = append(own, "internal/provider/child", "internal/provider/memory")
+			own = append(own, "internal/provider/child", "internal/provider/memory", "internal/provider/picture")
 		}
 		if under(path, "internal/provider/native/") {
 			own = append(own, "internal/provider/native/")

@@ -13,6 +13,7 @@ import (
 	"nanoclaw/internal/obs"
 	"nanoclaw/internal/provider"
 	"nanoclaw/internal/provider/child"
+	"nanoclaw/internal/provider/picture"
 )
 
 // compact is the one command of the app-server that makes sense in a chat.
@@ -125,7 +126,10 @@ func (q *query) prepare(in provider.Input) *input {
 	words := strings.Fields(in.Text)
 	i := &input{Input: in, command: len(words) > 0 && strings.EqualFold(words[0], compact)}
 	if !i.command {
-		i.parts = append([]userInput{{Type: "text", Text: in.Text}}, q.images(in.Attachments)...)
+		i.parts = []userInput{{Type: "text", Text: in.Text}}
+		for _, p := range picture.Read(in.Attachments, q.log) {
+			i.parts = append(i.parts, userInput{Type: "image", URL: p.URL()})
+		}
 	}
 	return i
 }

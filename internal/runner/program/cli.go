@@ -8,6 +8,7 @@ import (
 
 	"nanoclaw/internal/provider"
 	"nanoclaw/internal/provider/codex"
+	"nanoclaw/internal/provider/opencode"
 )
 
 // cliIdle is how long a CLI that has nothing to do keeps its memory.
@@ -43,6 +44,21 @@ func newCodex(s setting) (provider.Provider, error) {
 	}
 	return codex.New(codex.Options{
 		Program: program, Home: s.home, BaseURL: out.BaseURL("openai") + "/v1", Key: s.config.Credential.Placeholder, Env: nativeEnv(s, out),
+		Model: s.config.Model, Effort: s.config.Effort, IdleClose: cliIdle, Log: s.log,
+	})
+}
+
+func newOpencode(s setting) (provider.Provider, error) {
+	program, err := find(s, opencode.Name)
+	if err != nil {
+		return nil, err
+	}
+	out, err := s.relay()
+	if err != nil {
+		return nil, err
+	}
+	return opencode.New(opencode.Options{
+		Program: program, Home: s.home, BaseURL: out.BaseURL("anthropic") + "/v1", Key: s.config.Credential.Placeholder, Env: nativeEnv(s, out),
 		Model: s.config.Model, Effort: s.config.Effort, IdleClose: cliIdle, Log: s.log,
 	})
 }

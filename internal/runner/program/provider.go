@@ -22,6 +22,7 @@ import (
 	"nanoclaw/internal/provider/native/wire/anthropic"
 	"nanoclaw/internal/provider/native/wire/ollama"
 	"nanoclaw/internal/provider/native/wire/openai"
+	"nanoclaw/internal/provider/opencode"
 	"nanoclaw/internal/runner/relay"
 )
 
@@ -55,6 +56,7 @@ func choices() []choice {
 		{name: openai.Name, make: newOpenAI, tools: true},
 		{name: ollama.Name, make: newOllama, tools: true},
 		{name: codex.Name, make: newCodex, tools: true},
+		{name: opencode.Name, make: newOpencode, tools: true},
 		{name: mock.Name, make: newMock},
 	}
 }
