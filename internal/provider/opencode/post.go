@@ -140,7 +140,17 @@ func (q *query) drop(gone *input) {
 	}
 }
 
+// store says that the program has the input; mu is held.
+func (i *input) store() {
+	select {
+	case <-i.stored:
+	default:
+		close(i.stored)
+	}
+}
+
 func (q *query) take(i *input) {
+	i.store()
 	q.drop(i)
 	q.events.Put(provider.Event{Kind: provider.Taken, InputID: i.ID})
 }

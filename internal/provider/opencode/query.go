@@ -22,6 +22,7 @@ type input struct {
 	id     string // of the message that it became
 	parts  []part
 	posted bool
+	stored chan struct{} // closed when the program has it
 }
 
 // query is one process. Everything below mu is under it.
@@ -222,7 +223,7 @@ func (q *query) openSession() (string, *provider.QueryError) {
 
 // prepare reads the attachments.
 func (q *query) prepare(in provider.Input) *input {
-	i := &input{Input: in, parts: []part{{Type: "text", Text: in.Text}}}
+	i := &input{Input: in, parts: []part{{Type: "text", Text: in.Text}}, stored: make(chan struct{})}
 	for _, p := range picture.Read(in.Attachments, q.log) {
 		i.parts = append(i.parts, part{Type: "file", Mime: p.Type, Filename: p.Name, URL: p.URL()})
 	}
@@ -235,22 +236,39 @@ func (q *query) notify() {
 	q.changed = make(chan struct{})
 }
 
-// Push reads the attachments before it returns.
-func (q *query) Push(_ context.Context, in provider.Input) error {
+// storeWait is how long Push waits for the program to store a prompt.
+const storeWait = 3 * time.Second
+
+// Push reads the attachments before it returns. Within a turn it waits a little for the program to have the prompt, so that the turn's next
+// step sees it.
+func (q *query) Push(ctx context.Context, in provider.Input) error {
 	i := q.prepare(in)
 	q.mu.Lock()
-	defer q.mu.Unlock()
 	select {
 	case <-q.child.Exited():
+		q.mu.Unlock()
 		return provider.ErrEnded
 	default:
 	}
 	if q.ended || q.aborted || q.err != nil {
+		q.mu.Unlock()
 		return provider.ErrEnded
 	}
 	q.inputs = append(q.inputs, i)
 	q.flush()
 	q.arm()
+	within := i.posted && q.turn != nil && q.turn.began
+	q.mu.Unlock()
+	if within {
+		t := time.NewTimer(storeWait)
+		defer t.Stop()
+		select {
+		case <-i.stored:
+		case <-t.C:
+		case <-ctx.Done():
+		case <-q.child.Exited():
+		}
+	}
 	return nil
 }
 

@@ -113,6 +113,11 @@ func (q *query) reply(kind string, a askedEvent) {
 // seen. It names the newest prompt that the model has seen.
 func (q *query) message(m messageEvent) {
 	if m.Info.Role != "assistant" {
+		for _, i := range q.inputs {
+			if i.id == m.Info.ID && i.posted {
+				i.store()
+			}
+		}
 		return
 	}
 	if q.past[m.Info.ID] {
