@@ -46,7 +46,7 @@ func (h *Host) RouteTest(ctx context.Context, e operate.RouteEvent) (operate.Rou
 	if err != nil {
 		return operate.RouteResult{}, err
 	}
-	out := operate.RouteResult{Outcome: fmt.Sprintf("%d wirings decide", len(p.Choices)), Wirings: []operate.RouteChoice{}}
+	out := operate.RouteResult{Outcome: "the wirings of the chat decide", Wirings: []operate.RouteChoice{}}
 	switch {
 	case p.Invalid != "":
 		out.Outcome = "refused: " + p.Invalid
