@@ -98,7 +98,7 @@ func (p *Provider) start(ctx context.Context, in provider.QueryInput, servers ma
 	q.alive.Stop()
 	q.call("initialize", initializeParams{clientInfo{"nanoclaw", "NanoClaw", "1"}}, func(m message) {
 		if m.Error != nil {
-			q.fail(&provider.QueryError{Op: "set up codex", Class: provider.ClassOther, Retryable: true, Err: errors.New(m.Error.Message)})
+			q.fail(&provider.QueryError{Op: "set up codex", Class: provider.ClassOther, Retryable: true, Err: errors.New(q.redact(m.Error.Message))})
 			return
 		}
 		_ = c.Send(notification{"initialized"})
