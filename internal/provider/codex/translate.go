@@ -104,7 +104,7 @@ func decode[T any](params json.RawMessage, use func(T)) error {
 func (q *query) note(method string, params json.RawMessage) error {
 	switch method {
 	case "turn/started":
-		return decode(params, func(n turnNote) { q.onTurn(n.ThreadID, "", func() { q.begin(n.Turn.ID) }) })
+		return decode(params, func(n turnNote) { q.onThread(n.ThreadID, func() { q.begin(n.Turn.ID) }) })
 	case "turn/completed":
 		return decode(params, func(n turnNote) { q.onTurn(n.ThreadID, n.Turn.ID, func() { q.complete(n) }) })
 	case "item/started":
@@ -135,18 +135,30 @@ func (q *query) note(method string, params json.RawMessage) error {
 	return nil
 }
 
-// onTurn calls use under mu when the notification is about our thread and its running turn; with an empty id about any.
-func (q *query) onTurn(thread, id string, use func()) {
+// onThread calls use under mu when the notification is about our thread.
+func (q *query) onThread(thread string, use func()) {
 	q.mu.Lock()
 	defer q.mu.Unlock()
-	if thread != q.thread || id != "" && (q.turn == nil || q.turn.id != id) {
-		return
+	if thread == q.thread {
+		use()
+		q.arm()
 	}
-	use()
-	q.arm()
+}
+
+// onTurn calls use when it is about the running turn.
+func (q *query) onTurn(thread, id string, use func()) {
+	q.onThread(thread, func() {
+		if q.turn != nil && q.turn.id == id {
+			use()
+		}
+	})
 }
 
 func (q *query) begin(id string) {
+	if id == "" {
+		return
+	}
+	q.endTools()
 	q.turn = &turn{id: id, tools: map[string]string{}}
 	if len(q.inputs) > 0 && q.inputs[0].command && q.inputs[0].sent {
 		q.turn.command = true
