@@ -138,13 +138,19 @@ func (r *Runner) leave(ctx context.Context, row mailbox.OutRow, name string) (to
 	return tool.Sent{To: name, Seq: row.Seq}, nil
 }
 
-// speaker is the exchange that a call of a tool belongs to: the running one, or one whose turn has just ended and that is asked
-// again, since a call may arrive behind the result of its turn.
+// speaker is the exchange that a call of a tool belongs to: the running one; else the one that begins next, since its call may
+// overtake its first event; else one whose turn has just ended and that is asked again, since a call may arrive behind the
+// result of its turn.
 func (r *Runner) speaker() *turn.Exchange {
-	if r.running == nil && r.last != nil && r.last.State() == turn.Claimed && len(r.waiting) == 0 {
+	switch {
+	case r.running != nil:
+		return r.running
+	case len(r.waiting) > 0:
+		return r.waiting[0].exchange
+	case r.last != nil && r.last.State() == turn.Claimed:
 		return r.last
 	}
-	return r.running
+	return nil
 }
 
 // once writes a row of a tool unless an earlier incarnation of the exchange has written the same.
