@@ -103,43 +103,68 @@ func TestFallbackChain(t *testing.T) {
 	}
 }
 
-// The codex CLI drives an agent in a sandbox: its own shell, a tool of ours, and the key only at the API.
-func TestCodex(t *testing.T) {
-	t.Parallel()
-	available(t, "bubblewrap")
-	found, err := filepath.Glob("../.cache/codex-*/bin/codex")
-	if path := os.Getenv("NANOCLAW_TEST_CODEX"); path != "" {
-		found = []string{path}
-	}
-	if err != nil || len(found) == 0 {
-		missing(t, "the codex CLI (scripts/fetch-codex)")
-	}
-	program, err := filepath.Abs(found[len(found)-1])
-	if err != nil {
-		t.Fatal(err)
-	}
-	api, err := modelserver.Start(modelserver.Options{})
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(api.Close)
-	m := setup(t, sandboxes(t)["bubblewrap"]+"[codex]\nprogram = \""+program+"\"\n[openai]\nbase_url = \""+api.URL()+"\"\n")
-	m.start()
-	if err := m.client.PutSecret(t.Context(), control.Secret{Name: control.SecretOpenAI, Kind: control.SecretAPIKey, Value: marker}); err != nil {
-		t.Fatal(err)
-	}
-	if _, err := m.client.Bootstrap(t.Context(), control.BootstrapRequest{}); err != nil {
-		t.Fatal(err)
-	}
-	m.admin("groups config update", "--provider", "codex", "--model", "gpt-test")
-	for _, name := range []string{"m1", "m2"} {
-		a := m.ask(name, "hi "+modelserver.Script(
-			modelserver.Step{Text: `<message to="terminal">on it</message>`, Tools: []modelserver.Tool{{Name: "exec_command", Input: json.RawMessage(`{"cmd":"id -u; env > env.txt"}`)}}},
-			modelserver.Step{Tools: []modelserver.Tool{{Name: "send_message", Namespace: "mcp__nanoclaw", Input: json.RawMessage(`{"to":"terminal","text":"by tool"}`)}}},
-			modelserver.Step{Text: `<message to="terminal">done</message>`}))
-		if a.state != control.StateAnswered || strings.Join(a.texts, "|") != "on it|by tool|done" {
-			t.Fatalf("%s: %+v\n%s", name, a, m.log.tail(2000))
+// programOf is a provider's pinned program: its variable, else what its script left in the cache.
+func programOf(t *testing.T, name string) string {
+	t.Helper()
+	path := os.Getenv("NANOCLAW_TEST_" + strings.ToUpper(name))
+	if path == "" {
+		if found, _ := filepath.Glob("../.cache/" + name + "-*/bin/" + name); len(found) > 0 {
+			path = found[len(found)-1]
 		}
 	}
-	m.nowhere(marker)
+	if path == "" {
+		missing(t, "the "+name+" program (scripts/fetch-"+name+")")
+	}
+	abs, err := filepath.Abs(path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return abs
+}
+
+// Other agents' programs in a sandbox: their own shell, a tool of ours, a second turn, and the key only at the API.
+func TestOtherPrograms(t *testing.T) {
+	t.Parallel()
+	for name, c := range map[string]struct{ shell, send modelserver.Tool }{
+		"codex": {
+			modelserver.Tool{Name: "exec_command", Input: json.RawMessage(`{"cmd":"id -u; env > env.txt"}`)},
+			modelserver.Tool{Name: "send_message", Namespace: "mcp__nanoclaw", Input: json.RawMessage(`{"to":"terminal","text":"by tool"}`)},
+		},
+		"opencode": {
+			modelserver.Tool{Name: "bash", Input: json.RawMessage(`{"command":"id -u; env > env.txt","description":"look"}`)},
+			modelserver.Tool{Name: "nanoclaw_send_message", Input: json.RawMessage(`{"to":"terminal","text":"by tool"}`)},
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			available(t, "bubblewrap")
+			program := programOf(t, name)
+			api, err := modelserver.Start(modelserver.Options{})
+			if err != nil {
+				t.Fatal(err)
+			}
+			t.Cleanup(api.Close)
+			m := setup(t, sandboxes(t)["bubblewrap"]+"["+name+"]\nprogram = \""+program+"\"\n[openai]\nbase_url = \""+api.URL()+"\"\n[anthropic]\nbase_url = \""+api.URL()+"\"\n")
+			m.start()
+			for _, key := range []string{control.SecretOpenAI, control.SecretAnthropic} {
+				if err := m.client.PutSecret(t.Context(), control.Secret{Name: key, Kind: control.SecretAPIKey, Value: marker}); err != nil {
+					t.Fatal(err)
+				}
+			}
+			if _, err := m.client.Bootstrap(t.Context(), control.BootstrapRequest{}); err != nil {
+				t.Fatal(err)
+			}
+			m.admin("groups config update", "--provider", name, "--model", "test-model")
+			for _, id := range []string{"m1", "m2"} {
+				a := m.ask(id, "hi "+modelserver.Script(
+					modelserver.Step{Text: `<message to="terminal">on it</message>`, Tools: []modelserver.Tool{c.shell}},
+					modelserver.Step{Tools: []modelserver.Tool{c.send}},
+					modelserver.Step{Text: `<message to="terminal">done</message>`}))
+				if a.state != control.StateAnswered || strings.Join(a.texts, "|") != "on it|by tool|done" {
+					t.Fatalf("%s: %+v\n%s", id, a, m.log.tail(2000))
+				}
+			}
+			m.nowhere(marker)
+		})
+	}
 }
