@@ -4,9 +4,11 @@ import (
 	"fmt"
 	"os/exec"
 	"path/filepath"
+	"strings"
 	"time"
 
 	"nanoclaw/internal/provider"
+	"nanoclaw/internal/provider/acp"
 	"nanoclaw/internal/provider/codex"
 	"nanoclaw/internal/provider/opencode"
 )
@@ -61,4 +63,24 @@ func newOpencode(s setting) (provider.Provider, error) {
 		Program: program, Home: s.home, BaseURL: out.BaseURL("anthropic") + "/v1", Key: s.config.Credential.Placeholder, Env: nativeEnv(s, out),
 		Model: s.config.Model, Effort: s.config.Effort, IdleClose: cliIdle, Log: s.log,
 	})
+}
+
+// newACP takes the agent's command line from programs in container.json: words, without quotes.
+func newACP(s setting) (provider.Provider, error) {
+	command := strings.Fields(s.config.Programs[acp.Name])
+	if len(command) == 0 {
+		return nil, fmt.Errorf("no agent is named: programs.%s in container.json is its command line", acp.Name)
+	}
+	found, err := exec.LookPath(command[0])
+	if err == nil {
+		command[0], err = filepath.Abs(found)
+	}
+	if err != nil {
+		return nil, fmt.Errorf("find the agent's program: %w", err)
+	}
+	out, err := s.relay()
+	if err != nil {
+		return nil, err
+	}
+	return acp.New(acp.Options{Command: command, Home: s.home, Env: nativeEnv(s, out), IdleClose: cliIdle, Log: s.log})
 }

@@ -141,7 +141,7 @@ func TestBadStarts(t *testing.T) {
 		code int
 		says string
 	}{
-		{"unknown provider", []string{"--config", write("a.json", `{"provider":"gpt"}`)}, ExitFatal, "known are: anthropic, claude, codex, mock, ollama, openai, opencode"},
+		{"unknown provider", []string{"--config", write("a.json", `{"provider":"gpt"}`)}, ExitFatal, "known are: acp, anthropic, claude, codex, mock, ollama, openai, opencode"},
 		{"no settings", []string{"--config", filepath.Join(r.dir, "nosuch.json")}, ExitFatal, "nosuch.json"},
 		{"broken settings", []string{"--config", write("b.json", `{`)}, ExitFatal, "b.json"},
 		{"no mailbox", []string{"--root", t.TempDir(), "--config", write("c.json", `{"provider":"mock"}`)}, ExitFatal, "mailbox does not exist"},

@@ -16,6 +16,7 @@ import (
 	"nanoclaw/internal/config/container"
 	"nanoclaw/internal/control"
 	"nanoclaw/internal/provider"
+	"nanoclaw/internal/provider/acp"
 	"nanoclaw/internal/provider/claude"
 	"nanoclaw/internal/provider/codex"
 	"nanoclaw/internal/provider/mock"
@@ -57,6 +58,7 @@ func choices() []choice {
 		{name: ollama.Name, make: newOllama, tools: true},
 		{name: codex.Name, make: newCodex, tools: true},
 		{name: opencode.Name, make: newOpencode, tools: true},
+		{name: acp.Name, make: newACP, tools: true},
 		{name: mock.Name, make: newMock},
 	}
 }
