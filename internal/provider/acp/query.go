@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
+	"strings"
 	"sync"
 	"time"
 
@@ -201,7 +202,7 @@ func (q *query) flush() {
 		}
 		return
 	}
-	prompt := []content{{"text", q.inputs[0].Text}}
+	prompt := []content{{"text", plain(q.inputs[0].Text)}}
 	if text := q.in.Instructions; text != "" && !q.told {
 		prompt = append([]content{{"text", "<instructions>\n" + text + "\n</instructions>"}}, prompt...)
 	}
@@ -210,6 +211,14 @@ func (q *query) flush() {
 	q.turn = t
 	q.call("session/prompt", promptParams{q.session, prompt}, func(m message) { q.complete(t, m) })
 	q.notify()
+}
+
+// plain is a text that no agent takes for a command of its own: agents know one by the slash it begins with.
+func plain(text string) string {
+	if strings.HasPrefix(strings.TrimSpace(text), "/") {
+		return "Message: " + text
+	}
+	return text
 }
 
 // notify wakes those who wait for a change; mu is held.
