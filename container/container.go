@@ -1,10 +1,19 @@
-// Package container holds what the agent image is built from.
+// Package container holds what the agent image is built from, and the skills that agents are given.
 package container
 
-import _ "embed"
+import (
+	"embed"
+	"io/fs"
+)
 
 //go:embed Dockerfile
 var dockerfile []byte
+
+//go:embed skills
+var skills embed.FS
+
+// Skills are the shipped skills: a folder each.
+func Skills() (fs.FS, error) { return fs.Sub(skills, "skills") }
 
 // Files is the build context of the agent image, by path in it. ca is a PEM bundle that downloads during the build trust in
 // addition; nil for none.

@@ -19,6 +19,7 @@ import (
 	"nanoclaw/internal/delivery"
 	"nanoclaw/internal/egress"
 	"nanoclaw/internal/id"
+	"nanoclaw/internal/instruction"
 	"nanoclaw/internal/mailbox"
 	"nanoclaw/internal/mailbox/sqlite"
 	"nanoclaw/internal/obs"
@@ -60,6 +61,7 @@ type Host struct {
 	why      string // why this runtime
 	install  string
 	finder   finder
+	shelf    instruction.Shelf
 	metrics  *metric.Set
 	stop     context.CancelFunc
 	ending   sync.Once
@@ -120,6 +122,9 @@ func (h *Host) build(ctx context.Context) error {
 	}
 	h.log.Info("sandbox chosen", obs.KeyRuntime, h.runtime.Name(), obs.KeyReason, h.why, obs.KeyLimits, h.runtime.Limits())
 	h.finder = finder{s}
+	if h.shelf, err = shelve(s.Home); err != nil {
+		return err
+	}
 	h.install = install
 	h.terminal, h.adapters = adapters(s.Home)
 	if h.runtime.Name() == sandbox.Process {
@@ -167,7 +172,7 @@ func (h *Host) build(ctx context.Context) error {
 		Store: h.store, Outlet: h.delivery, Home: s.Home, Log: h.log,
 		Observe: h.observer(),
 		Launcher: meteredLauncher{h.metrics, &launcher{
-			settings: s, install: install, runtime: h.runtime, store: h.store, vault: h.vault, egress: proxy, programs: programs, finder: h.finder,
+			settings: s, install: install, runtime: h.runtime, store: h.store, vault: h.vault, egress: proxy, programs: programs, finder: h.finder, shelf: h.shelf,
 			uid: uid, gid: gid, zone: config.Zone(s.Zone, os.Getenv).String(), log: h.log,
 		}},
 		Open: func(ctx context.Context, dir string) (session.Mailbox, error) {

@@ -9,6 +9,7 @@ import (
 	"log/slog"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 
 	"golang.org/x/sys/unix"
@@ -19,6 +20,7 @@ import (
 	"nanoclaw/internal/crashpoint"
 	"nanoclaw/internal/egress"
 	"nanoclaw/internal/id"
+	"nanoclaw/internal/instruction"
 	"nanoclaw/internal/sandbox"
 	"nanoclaw/internal/session"
 	"nanoclaw/internal/store"
@@ -44,6 +46,7 @@ type launcher struct {
 	egress   *egress.Proxy
 	programs *programs
 	finder   finder
+	shelf    instruction.Shelf
 	uid, gid int
 	zone     string
 	log      *slog.Logger
@@ -77,7 +80,11 @@ func (l *launcher) Start(ctx context.Context, s store.Session, incarnation int64
 	if err != nil {
 		return nil, nil, err
 	}
-	spec, err := l.spec(s, group, dir, groupDir, incarnation, fit, folders)
+	told, err := l.instruct(dir, groupDir, group, folders)
+	if err != nil {
+		return nil, nil, err
+	}
+	spec, err := l.spec(s, group, dir, groupDir, incarnation, fit, folders, told)
 	if err != nil {
 		return nil, nil, err
 	}
@@ -226,14 +233,7 @@ func writeContainer(in string, c container.Config, gid int) error {
 	if err != nil {
 		return fmt.Errorf("write container settings: %w", err)
 	}
-	tmp := filepath.Join(in, ".container.json")
-	if err := os.WriteFile(tmp, b, 0o640); err != nil {
-		return fmt.Errorf("write container settings: %w", err)
-	}
-	if err := os.Lchown(tmp, -1, gid); err != nil {
-		return fmt.Errorf("write container settings: %w", err)
-	}
-	if err := os.Rename(tmp, filepath.Join(in, containerName)); err != nil {
+	if err := replaceFile(filepath.Join(in, containerName), b, gid); err != nil {
 		return fmt.Errorf("write container settings: %w", err)
 	}
 	return nil
@@ -241,7 +241,7 @@ func writeContainer(in string, c container.Config, gid int) error {
 
 const containerName = "container.json"
 
-func (l *launcher) spec(s store.Session, g store.AgentGroup, dir, groupDir string, incarnation int64, fit outfit, folders []folder) (sandbox.Spec, error) {
+func (l *launcher) spec(s store.Session, g store.AgentGroup, dir, groupDir string, incarnation int64, fit outfit, folders []folder, told []sandbox.Mount) (sandbox.Spec, error) {
 	own, err := l.programs.paths(runnerName, clientName)
 	if err != nil {
 		return sandbox.Spec{}, &sandbox.Failure{Class: sandbox.SpecInvalid, Op: "start sandbox", Err: err}
@@ -279,7 +279,7 @@ func (l *launcher) spec(s store.Session, g store.AgentGroup, dir, groupDir strin
 	if err != nil {
 		return sandbox.Spec{}, err
 	}
-	spec.Mounts = append(spec.Mounts, extras...)
+	spec.Mounts = slices.Concat(spec.Mounts, extras, told)
 	if l.runtime.Name() == sandbox.Process {
 		if err := linkExtras(dir, folders); err != nil {
 			return sandbox.Spec{}, err
