@@ -1,0 +1,37 @@
+package host
+
+import (
+	"os"
+	"path/filepath"
+	"testing"
+
+	"nanoclaw/internal/config"
+	"nanoclaw/internal/config/container"
+	"nanoclaw/internal/sandbox"
+)
+
+// The codex CLI starts a file that lies beside it: that comes into the sandbox with it, whatever link led to the program. Where
+// there is none, the program comes alone.
+func TestHelperOfProgram(t *testing.T) {
+	t.Parallel()
+	write := func(path string) string {
+		t.Helper()
+		if err := os.WriteFile(path, []byte("#!/bin/sh\n"), 0o755); err != nil {
+			t.Fatal(err)
+		}
+		return path
+	}
+	real, alone, links := t.TempDir(), t.TempDir(), t.TempDir()
+	program, helper := write(filepath.Join(real, "codex")), write(filepath.Join(real, "codex-code-mode-host"))
+	link := filepath.Join(links, "codex")
+	if err := os.Symlink(program, link); err != nil {
+		t.Fatal(err)
+	}
+	for path, want := range map[string]string{program: helper, link: helper, write(filepath.Join(alone, "codex")): ""} {
+		l := &launcher{runtime: named{name: sandbox.Bubblewrap}, finder: finder{config.Settings{CodexProgram: path}}}
+		fit, err := l.outfit([]container.Choice{{Provider: "codex"}})
+		if err != nil || fit.programs["codex-code-mode-host"] != want || fit.programs["codex"] == "" {
+			t.Errorf("%s: %v, %v", path, fit.programs, err)
+		}
+	}
+}
