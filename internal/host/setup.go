@@ -2,6 +2,7 @@ package host
 
 import (
 	"context"
+	"slices"
 
 	"nanoclaw/internal/id"
 	"nanoclaw/internal/operate"
@@ -11,7 +12,8 @@ var _ operate.Restarter = (*Host)(nil)
 
 // outfitting are the commands about what sandboxes are made of.
 func (h *Host) outfitting() []operate.Command {
-	return append(operate.Mounts(h.store, h, h), operate.Restart(h.store, h, h))
+	return slices.Concat(operate.Mounts(h.store, h, h), operate.Skills(h.store, h, h.shelf.Names), operate.Servers(h.store, h),
+		[]operate.Command{operate.Restart(h.store, h, h)})
 }
 
 // RestartTelling implements operate.Restarter.

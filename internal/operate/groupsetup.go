@@ -1,8 +1,11 @@
 package operate
 
 import (
+	"cmp"
 	"context"
 	"fmt"
+	"maps"
+	"slices"
 	"strings"
 	"time"
 
@@ -96,6 +99,12 @@ func setupLines(s store.Setup) (lines []string) {
 	add(s.MemoryMB > 0, "memory %d MiB", s.MemoryMB)
 	for _, m := range s.Mounts {
 		lines = append(lines, "sees "+m.Path+" as "+m.Name)
+	}
+	if s.Skills != nil {
+		lines = append(lines, "skills: "+cmp.Or(strings.Join(*s.Skills, ", "), "none"))
+	}
+	for _, name := range slices.Sorted(maps.Keys(s.MCPServers)) {
+		lines = append(lines, "MCP server "+name)
 	}
 	add(s.Speed != "", "speed %s", s.Speed)
 	add(s.FallbackModel != "", "model when the model is overloaded: %s", s.FallbackModel)

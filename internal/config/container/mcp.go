@@ -65,25 +65,34 @@ func readServers(raw map[string]json.RawMessage) (servers map[string]MCPServer, 
 	var taken []string
 	for _, name := range slices.Sorted(maps.Keys(raw)) {
 		warn := func(why any) { warnings = append(warnings, fmt.Sprintf("mcpServers.%s: %v", clip(name), why)) }
-		var s MCPServer
-		err := CheckServerName(name, taken...)
-		if err == nil {
-			err = json.Unmarshal(raw[name], &s)
-		}
-		if err == nil {
-			err = s.check()
-		}
+		s, dropped, err := ReadServer(name, raw[name], taken...)
 		if err != nil {
 			warn(fmt.Sprintf("%v; ignored", err))
 			continue
 		}
-		for _, w := range s.tidy() {
+		for _, w := range dropped {
 			warn(w)
 		}
 		servers[name] = s
 		taken = append(taken, name)
 	}
 	return servers, warnings
+}
+
+// ReadServer reads one server beside the servers others. A server that cannot be used is an error; what of it does not count is left
+// out and named in dropped.
+func ReadServer(name string, raw json.RawMessage, others ...string) (s MCPServer, dropped []string, err error) {
+	if err := CheckServerName(name, others...); err != nil {
+		return s, nil, err
+	}
+	if err := json.Unmarshal(raw, &s); err != nil {
+		return s, nil, err
+	}
+	if err := s.check(); err != nil {
+		return s, nil, err
+	}
+	dropped = s.tidy()
+	return s, dropped, nil
 }
 
 // check says why a server cannot be used at all.
