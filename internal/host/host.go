@@ -41,6 +41,8 @@ type Options struct {
 	Ready    func() // called once the control socket answers; may be nil
 	// Programs is the folder of agent-runner; empty: the folder of this executable.
 	Programs string
+	// Channels are adapters beside those of the list: for tests.
+	Channels []channel.Adapter
 }
 
 // Host is a running host.
@@ -127,6 +129,7 @@ func (h *Host) build(ctx context.Context) error {
 	}
 	h.install = install
 	h.terminal, h.adapters = adapters(s.Home)
+	h.adapters = append(h.adapters, h.opt.Channels...)
 	if h.runtime.Name() == sandbox.Process {
 		for _, a := range h.adapters {
 			if a.Info().Type != cli.Type {
