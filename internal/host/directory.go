@@ -11,6 +11,7 @@ import (
 	"nanoclaw/internal/obs"
 	"nanoclaw/internal/operate"
 	"nanoclaw/internal/session"
+	"nanoclaw/internal/store"
 )
 
 var _ operate.Directory = (*Host)(nil)
@@ -67,13 +68,7 @@ func (h *Host) RouteTest(ctx context.Context, e operate.RouteEvent) (operate.Rou
 // keepDestinations refreshes what running agents know of their destinations, until ctx ends; first for those of an earlier
 // host, which may have missed a change.
 func (h *Host) keepDestinations(ctx context.Context) {
-	groups := map[id.AgentGroup]bool{}
-	for _, l := range h.sessions.Live() {
-		groups[l.AgentGroup] = true
-	}
-	for group := range groups {
-		h.refreshDestinations(ctx, group)
-	}
+	h.refreshDestinations(ctx, "")
 	for {
 		select {
 		case <-ctx.Done():
@@ -84,33 +79,30 @@ func (h *Host) keepDestinations(ctx context.Context) {
 	}
 }
 
-// refreshDestinations has the running agents of a group know where they may write to now (I11, W66). A sandbox that starts gets
-// them anyway.
+// refreshDestinations has the running agents of a group ("" is all of them) know where they may write to now (I11, W66). A sandbox
+// that starts gets them anyway. Whose session it is says the store: an actor that has just begun does not know it yet.
 func (h *Host) refreshDestinations(ctx context.Context, group id.AgentGroup) {
-	uid, gid := sandboxUser(h.opt.Settings)
-	all, err := h.store.Destinations(ctx, group)
-	if err != nil {
-		h.log.Error("destinations cannot be read; running agents keep the old ones", obs.KeyGroup, string(group), obs.Error(err))
-		return
-	}
 	for _, l := range h.sessions.Live() {
-		if l.AgentGroup != group {
-			continue
+		s, err := h.store.Session(ctx, l.Session)
+		if err == nil && (group == "" || s.AgentGroupID == group) {
+			err = h.tellDestinations(ctx, s)
 		}
-		err := func() error {
-			s, err := h.store.Session(ctx, l.Session)
-			if err != nil {
-				return err
-			}
-			b, err := sqlite.Open(ctx, session.Dir(h.opt.Settings.Home, s), sqlite.HostOptions{OutUID: uid, SandboxGID: gid, Log: h.log})
-			if err != nil {
-				return err
-			}
-			defer func() { _ = b.Close() }()
-			return b.SetDestinations(ctx, all)
-		}()
 		if err != nil {
 			h.log.Warn("a running agent keeps its old destinations until its next start", obs.KeySession, string(l.Session), obs.Error(err))
 		}
 	}
+}
+
+func (h *Host) tellDestinations(ctx context.Context, s store.Session) error {
+	all, err := h.store.Destinations(ctx, s.AgentGroupID)
+	if err != nil {
+		return err
+	}
+	uid, gid := sandboxUser(h.opt.Settings)
+	b, err := sqlite.Open(ctx, session.Dir(h.opt.Settings.Home, s), sqlite.HostOptions{OutUID: uid, SandboxGID: gid, Log: h.log})
+	if err != nil {
+		return err
+	}
+	defer func() { _ = b.Close() }()
+	return b.SetDestinations(ctx, all)
 }
