@@ -3,6 +3,7 @@ package command
 import (
 	"bytes"
 	"context"
+	"crypto/tls"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -156,13 +157,17 @@ func (api modelAPI) call(ctx context.Context, kind string, key obs.Secret, model
 			req.Header.Set("Anthropic-Beta", "oauth-2025-04-20")
 		}
 	}
-	client := http.Client{Transport: &http.Transport{Proxy: http.ProxyFromEnvironment, DisableKeepAlives: true}}
+	client := http.Client{
+		Transport: &http.Transport{Proxy: http.ProxyFromEnvironment, DisableKeepAlives: true},
+		// The key goes to the address of the settings and nowhere else.
+		CheckRedirect: func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse },
+	}
 	res, err := client.Do(req)
 	if err != nil {
 		return 0, nil, err
 	}
 	defer func() { _ = res.Body.Close() }()
-	body, err = io.ReadAll(io.LimitReader(res.Body, 1<<20))
+	body, err = io.ReadAll(io.LimitReader(res.Body, 16<<20))
 	return res.StatusCode, body, err
 }
 
@@ -176,15 +181,22 @@ func (api modelAPI) judge(c *check, status int, body []byte, err error, model st
 		c.Result, c.Detail, c.Fix = checkFail, detail, fix
 	}
 	var dns *net.DNSError
+	var tlsErr *tls.CertificateVerificationError
 	switch {
 	case errors.As(err, &dns):
 		fail("the name of "+api.base+" cannot be looked up", "check the network of this machine and the setting "+api.setting)
 	case errors.Is(err, context.DeadlineExceeded):
 		fail(fmt.Sprintf("%s did not answer within %v", api.base, callTime), "check that it works at all, and the setting "+api.setting)
+	case errors.As(err, &tlsErr):
+		fail("the certificate of "+api.base+" is not trusted: "+tlsErr.Err.Error(), "correct the setting "+api.setting+", or have this machine trust it")
 	case err != nil && api.name == "ollama":
 		fail("nothing answers at "+api.base, "start it with: ollama serve; or correct the setting "+api.setting)
 	case err != nil:
 		fail("nothing answers at "+api.base, "check the network of this machine, its proxy variables and the setting "+api.setting)
+	case status == http.StatusOK && !isObject(body):
+		fail("what answers at "+api.base+" is not this API", "correct the setting "+api.setting)
+	case status >= 300 && status < 400:
+		fail(fmt.Sprintf("%s sends elsewhere (status %d)", api.base, status), "correct the setting "+api.setting)
 	case status == http.StatusOK && model != "":
 		c.Result, c.Detail = checkOK, fmt.Sprintf("%s answered with %s in %.1f s", api.base, model, took.Seconds())
 	case status == http.StatusOK:
@@ -199,7 +211,7 @@ func (api modelAPI) judge(c *check, status int, body []byte, err error, model st
 	case status == http.StatusPaymentRequired:
 		fail("the account has no credit", "add credit to the account of the key")
 	case status == http.StatusNotFound && model != "":
-		fail(fmt.Sprintf("there is no model %q", model), "choose one that the list has: nanoclaw doctor --provider without --model counts them; ollama has those of `ollama list`")
+		fail(fmt.Sprintf("there is no model %q", model), "choose one that the list has: nanoclaw doctor --provider without --model counts them; ollama has those of `ollama list`; or correct the setting "+api.setting)
 	case status == http.StatusNotFound:
 		fail("there is no such API at "+api.base, "correct the setting "+api.setting)
 	case status == http.StatusTooManyRequests:
@@ -232,6 +244,12 @@ func errorText(body []byte) string {
 		text = strings.ToValidUTF8(text[:most], "") + "…"
 	}
 	return text
+}
+
+// isObject reports whether a body is a JSON object, as all answers of an API are: a page of another server is not.
+func isObject(body []byte) bool {
+	var o map[string]json.RawMessage
+	return json.Unmarshal(body, &o) == nil && o != nil
 }
 
 // countModels of a list, in any of the three forms.

@@ -29,6 +29,8 @@ func TestDoctorProvider(t *testing.T) {
 		{"limit", "openai", "m1", 429, `{"error":{"message":"You exceeded your quota"}}`, 9, []string{"exceeded your quota", "wait"}},
 		{"model", "ollama", "nosuch", 404, `{"error":"model not found"}`, 9, []string{`no model "nosuch"`, "ollama list"}},
 		{"trouble", "claude", "m1", 529, `{"error":{"message":"Overloaded"}}`, 9, []string{"in trouble", "Overloaded"}},
+		{"a page", "anthropic", "", 200, `<html>hello</html>`, 9, []string{"is not this API", "anthropic.base_url"}},
+		{"a page instead of an answer", "openai", "m1", 200, `<html>hello</html>`, 9, []string{"is not this API", "openai.base_url"}},
 		{"not JSON", "claude", "m1", 400, `<html>`, 9, []string{"status 400"}},
 	} {
 		t.Run(c.name, func(t *testing.T) {
@@ -100,5 +102,29 @@ func TestDoctorProviderWithoutAnything(t *testing.T) {
 	}
 	if r := w.run("doctor", "--model", "x"); r.code != 2 {
 		t.Errorf("%+v", r)
+	}
+}
+
+// A server that sends elsewhere does not get the key taken there.
+func TestDoctorProviderKeepsTheKeyHome(t *testing.T) {
+	t.Parallel()
+	seen := make(chan string, 1)
+	elsewhere := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		seen <- r.Header.Get("X-Api-Key") + r.Header.Get("Authorization")
+		_, _ = io.WriteString(w, `{"data":[]}`)
+	}))
+	defer elsewhere.Close()
+	api := httptest.NewServer(http.RedirectHandler(elsewhere.URL+"/v1/models", http.StatusTemporaryRedirect))
+	defer api.Close()
+	w := newWorld(t)
+	w.env["NANOCLAW_ANTHROPIC_BASE_URL"], w.env["ANTHROPIC_API_KEY"] = api.URL, "sk-secret"
+	r := w.run("doctor", "--provider", "anthropic")
+	if r.code != 9 || !strings.Contains(r.out, "sends elsewhere (status 307)") {
+		t.Errorf("exit %d: %s", r.code, r.out)
+	}
+	select {
+	case key := <-seen:
+		t.Errorf("the other server was asked, with %q", key)
+	default:
 	}
 }

@@ -6,6 +6,7 @@ import (
 	"os"
 	"path/filepath"
 	"strings"
+	"syscall"
 	"testing"
 
 	"github.com/google/go-cmp/cmp"
@@ -237,4 +238,36 @@ func FuzzLoad(f *testing.F) {
 			t.Fatal(why)
 		}
 	})
+}
+
+// What stands where the file of a conversation was, and is no file, is told: it is neither waited for nor followed.
+func TestOpenNoRegularFile(t *testing.T) {
+	t.Parallel()
+	for name, put := range map[string]func(path string) error{
+		"pipe":   func(path string) error { return syscall.Mkfifo(path, 0o600) },
+		"folder": func(path string) error { return os.Mkdir(path, 0o700) },
+		"link":   func(path string) error { return os.Symlink(path+".other", path) },
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			dir := t.TempDir()
+			c := Create(dir)
+			if err := c.Append(user(text("a"))); err != nil {
+				t.Fatal(err)
+			}
+			if err := c.Close(); err != nil {
+				t.Fatal(err)
+			}
+			path := filepath.Join(dir, c.ID(), fileName)
+			if err := os.Rename(path, path+".other"); err != nil {
+				t.Fatal(err)
+			}
+			if err := put(path); err != nil {
+				t.Fatal(err)
+			}
+			if _, err := Open(dir, c.ID()); !errors.Is(err, errNoFile) {
+				t.Errorf("%v", err)
+			}
+		})
+	}
 }

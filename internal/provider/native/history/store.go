@@ -20,6 +20,8 @@ import (
 // ErrUnknown: there is no such conversation.
 var ErrUnknown = errors.New("no such conversation")
 
+var errNoFile = errors.New("it is no regular file")
+
 // Names below the folder of a conversation.
 const (
 	fileName   = "history.jsonl"
@@ -66,9 +68,17 @@ func Open(dir, id string) (*Conversation, error) {
 		return nil, ErrUnknown
 	}
 	c := &Conversation{id: id, dir: filepath.Join(dir, id)}
-	f, err := os.OpenFile(filepath.Join(c.dir, fileName), os.O_RDWR, 0)
+	path := filepath.Join(c.dir, fileName)
+	info, err := os.Lstat(path)
 	if errors.Is(err, fs.ErrNotExist) {
 		return nil, ErrUnknown
+	}
+	if err == nil && !info.Mode().IsRegular() { // a pipe would be waited for, for ever
+		err = errNoFile
+	}
+	var f *os.File
+	if err == nil {
+		f, err = os.OpenFile(path, os.O_RDWR, 0)
 	}
 	if err != nil {
 		return nil, fmt.Errorf("open the conversation: %w", err)
@@ -250,7 +260,13 @@ func (c *Conversation) Load(path string) ([]byte, error) {
 	if !filepath.IsLocal(path) {
 		return nil, fs.ErrInvalid
 	}
-	return os.ReadFile(filepath.Join(c.dir, path))
+	path = filepath.Join(c.dir, path)
+	if info, err := os.Stat(path); err != nil {
+		return nil, err
+	} else if !info.Mode().IsRegular() {
+		return nil, fs.ErrInvalid
+	}
+	return os.ReadFile(path)
 }
 
 // Output is the folder for long outputs of tools. It need not exist.

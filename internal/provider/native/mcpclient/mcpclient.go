@@ -30,6 +30,8 @@ const (
 	closeWait  = time.Second // for a stdio server to end by itself
 	retryAfter = 30 * time.Second
 	maxName    = 64
+	maxTools   = 256
+	maxError   = 4_000   // bytes
 	maxOutput  = 100_000 // about 25,000 tokens
 )
 
@@ -99,11 +101,18 @@ func Connect(ctx context.Context, servers []provider.MCPServer, opt Options) *Se
 }
 
 // Tools are the tools of all servers that are connected, in the order of the servers and of their lists. A list that changed is read
-// again; a server that was lost is connected again.
+// again; a server that was lost is connected again. Of tools whose cleaned names are equal the first counts; there are maxTools at most.
 func (s *Set) Tools(ctx context.Context) []tool.Tool {
 	var out []tool.Tool
+	seen := map[string]bool{}
 	for _, v := range s.servers {
-		out = append(out, v.list(ctx)...)
+		for _, t := range v.list(ctx) {
+			if seen[t.Name] || len(seen) >= maxTools { // an API refuses a list with two of one name
+				continue
+			}
+			seen[t.Name] = true
+			out = append(out, t)
+		}
 	}
 	return out
 }
@@ -230,16 +239,29 @@ func (v *server) tool(t *mcp.Tool) (made tool.Tool, ok bool) {
 	if len(v.conf.Only) > 0 && !slices.Contains(v.conf.Only, t.Name) || slices.Contains(v.conf.Without, t.Name) {
 		return made, false
 	}
-	schema, err := json.Marshal(t.InputSchema)
-	if err != nil || len(schema) < 2 || schema[0] != '{' {
-		schema = json.RawMessage(`{"type":"object"}`)
-	}
 	name := t.Name
 	made.Name = shorten(v.prefix + container.CleanServerName(name))
-	made.Description, made.Schema = t.Description, schema
+	made.Description, made.Schema = t.Description, schemaOf(t)
 	made.ReadOnly = t.Annotations != nil && t.Annotations.ReadOnlyHint
 	made.Run = func(ctx context.Context, args json.RawMessage) tool.Result { return v.call(ctx, name, args) }
 	return made, true
+}
+
+// schemaOf a tool is one that every API takes: it describes an object. One that does not would make each request fail.
+func schemaOf(t *mcp.Tool) json.RawMessage {
+	var fields map[string]json.RawMessage
+	b, err := json.Marshal(t.InputSchema)
+	if err != nil || json.Unmarshal(b, &fields) != nil || fields == nil {
+		return json.RawMessage(`{"type":"object"}`)
+	}
+	if string(fields["type"]) == `"object"` {
+		return b
+	}
+	fields["type"] = json.RawMessage(`"object"`)
+	if b, err = json.Marshal(fields); err != nil {
+		return json.RawMessage(`{"type":"object"}`)
+	}
+	return b
 }
 
 // shorten keeps a name within what every API takes.
@@ -270,7 +292,7 @@ func (v *server) call(ctx context.Context, name string, args json.RawMessage) to
 			v.tried = time.Time{}
 			v.mu.Unlock()
 		}
-		return tool.Result{Text: "The call failed: " + err.Error(), IsError: true}
+		return tool.Result{Text: "The call failed: " + tool.Cut(err.Error(), v.set.opt.Output(), container.CleanServerName(v.conf.Name), maxError), IsError: true}
 	}
 	return v.result(res)
 }

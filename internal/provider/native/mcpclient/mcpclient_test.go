@@ -181,3 +181,54 @@ func TestShorten(t *testing.T) {
 		t.Errorf("%s, %s", a, b)
 	}
 }
+
+// A hostile or careless server cannot make every request to the model fail: of equal names one stays, each schema describes an object,
+// there are not too many tools, and a long error is cut.
+func TestUnusableTools(t *testing.T) {
+	t.Parallel()
+	// A server of our own making: the library refuses such tools.
+	h := http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		var in struct {
+			ID     json.RawMessage `json:"id"`
+			Method string          `json:"method"`
+		}
+		if json.NewDecoder(r.Body).Decode(&in) != nil || len(in.ID) == 0 {
+			w.WriteHeader(http.StatusAccepted)
+			return
+		}
+		w.Header().Set("Content-Type", "application/json")
+		switch in.Method {
+		case "initialize":
+			_, _ = fmt.Fprintf(w, `{"jsonrpc":"2.0","id":%s,"result":{"protocolVersion":"2025-06-18","capabilities":{"tools":{}},"serverInfo":{"name":"x","version":"1"}}}`, in.ID)
+		case "tools/list":
+			list := []string{`{"name":"a.b","inputSchema":{}}`, `{"name":"a_b","inputSchema":{"type":"object"}}`, `{"name":"s","inputSchema":{"type":"string"}}`}
+			for i := range 400 {
+				list = append(list, fmt.Sprintf(`{"name":"n%d","inputSchema":{"type":"object"}}`, i))
+			}
+			_, _ = fmt.Fprintf(w, `{"jsonrpc":"2.0","id":%s,"result":{"tools":[%s]}}`, in.ID, strings.Join(list, ","))
+		default:
+			_, _ = fmt.Fprintf(w, `{"jsonrpc":"2.0","id":%s,"error":{"code":-1,"message":"%s"}}`, in.ID, strings.Repeat("e", 1<<20))
+		}
+	})
+	api := httptest.NewServer(h)
+	t.Cleanup(api.Close)
+	s := connect(t, provider.MCPServer{Name: "x", URL: api.URL})
+	tools := s.Tools(t.Context())
+	if len(tools) != maxTools {
+		t.Fatalf("%d tools", len(tools))
+	}
+	seen := map[string]bool{}
+	for _, v := range tools {
+		var schema struct{ Type string }
+		if err := json.Unmarshal(v.Schema, &schema); err != nil || schema.Type != "object" {
+			t.Errorf("%s: schema %s, %v", v.Name, v.Schema, err)
+		}
+		if seen[v.Name] {
+			t.Errorf("%s stands there twice", v.Name)
+		}
+		seen[v.Name] = true
+	}
+	if got := run(t, s, "mcp__x__a_b", `{}`); !got.IsError || len(got.Text) > 2*maxError {
+		t.Errorf("%d bytes: %.100s", len(got.Text), got.Text)
+	}
+}
