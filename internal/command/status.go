@@ -74,6 +74,9 @@ func printStatus(out io.Writer, st control.Status) error {
 		}
 		row("session", "%s: %s%s, %d waiting", s.ID, s.State, tool, s.Due)
 	}
+	for _, b := range st.Builds {
+		row("build", "%s", b)
+	}
 	for _, warning := range st.Warnings {
 		row("warning", "%s", warning)
 	}

@@ -22,6 +22,7 @@ type Status struct {
 	Channels   []ChannelStatus `json:"channels"`
 	Sessions   []SessionStatus `json:"sessions"` // live ones: with a sandbox or with work due
 	Deliveries DeliveryStatus  `json:"deliveries"`
+	Builds     []string        `json:"builds,omitempty"` // images that are made, and how far they are
 	Warnings   []string        `json:"warnings"`
 }
 

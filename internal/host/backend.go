@@ -71,6 +71,8 @@ func (h *Host) Status(ctx context.Context) (control.Status, error) {
 				l.Failing.Format(time.TimeOnly), l.Retry.Format(time.TimeOnly), strings.TrimSpace(l.Problem)))
 		}
 	}
+	builds, failed := h.images.progress()
+	s.Builds, s.Warnings = builds, append(s.Warnings, failed...)
 	s.Sandbox.MaxLive, s.Sandbox.Waiting = h.sessions.Places()
 	if h.runtime.Name() == "process" {
 		s.Warnings = append(s.Warnings, "the process sandbox isolates nothing")

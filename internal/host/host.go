@@ -64,6 +64,7 @@ type Host struct {
 	install  string
 	finder   finder
 	shelf    instruction.Shelf
+	images   *images
 	metrics  *metric.Set
 	stop     context.CancelFunc
 	ending   sync.Once
@@ -127,6 +128,9 @@ func (h *Host) build(ctx context.Context) error {
 	if h.shelf, err = shelve(s.Home); err != nil {
 		return err
 	}
+	h.images = &images{base: s.Image, last: h.store.KV("image"), now: time.Now, log: h.log, jobs: map[string]*imageJob{},
+		ready: func(g id.AgentGroup) { h.sessions.Recycle(g) }}
+	h.images.builder, _ = h.runtime.(imageBuilder)
 	h.install = install
 	h.terminal, h.adapters = adapters(s.Home)
 	h.adapters = append(h.adapters, h.opt.Channels...)
@@ -175,7 +179,7 @@ func (h *Host) build(ctx context.Context) error {
 		Store: h.store, Outlet: h.delivery, Home: s.Home, Log: h.log,
 		Observe: h.observer(),
 		Launcher: meteredLauncher{h.metrics, &launcher{
-			settings: s, install: install, runtime: h.runtime, store: h.store, vault: h.vault, egress: proxy, programs: programs, finder: h.finder, shelf: h.shelf,
+			settings: s, install: install, runtime: h.runtime, store: h.store, vault: h.vault, egress: proxy, programs: programs, finder: h.finder, shelf: h.shelf, images: h.images, life: ctx,
 			uid: uid, gid: gid, zone: config.Zone(s.Zone, os.Getenv).String(), log: h.log,
 		}},
 		Open: func(ctx context.Context, dir string) (session.Mailbox, error) {
@@ -250,6 +254,7 @@ func (h *Host) serve(ctx context.Context) error {
 	h.stop()
 	running.Wait()
 	h.sessions.Wait()
+	h.images.builds.Wait()
 	if h.endBoxes {
 		end, cancel := context.WithTimeout(context.WithoutCancel(ctx), 30*time.Second)
 		err = errors.Join(err, h.sessions.StopSandboxes(end))

@@ -47,6 +47,8 @@ type launcher struct {
 	programs *programs
 	finder   finder
 	shelf    instruction.Shelf
+	images   *images
+	life     context.Context // of the host: what goes on in the background ends with it
 	uid, gid int
 	zone     string
 	log      *slog.Logger
@@ -92,7 +94,16 @@ func (l *launcher) Start(ctx context.Context, s store.Session, incarnation int64
 	if err != nil {
 		return nil, nil, err
 	}
+	image, err := l.images.choose(ctx, l.life, group)
+	if err != nil {
+		_ = outlet.Close()
+		return nil, nil, err
+	}
+	if image != "" {
+		spec.Image = image
+	}
 	h, err := l.runtime.Start(ctx, spec)
+	l.images.started(ctx, group, image, err)
 	if err != nil {
 		_ = outlet.Close()
 		return nil, nil, err

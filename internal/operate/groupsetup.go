@@ -100,6 +100,7 @@ func setupLines(s store.Setup) (lines []string) {
 	for _, m := range s.Mounts {
 		lines = append(lines, "sees "+m.Path+" as "+m.Name)
 	}
+	add(!s.Packages.None(), "packages %s", strings.Join(append(slices.Clone(s.Packages.Apt), s.Packages.NPM...), ", "))
 	if s.Skills != nil {
 		lines = append(lines, "skills: "+cmp.Or(strings.Join(*s.Skills, ", "), "none"))
 	}
