@@ -6,10 +6,11 @@ import (
 	"errors"
 	"fmt"
 	"io/fs"
-	"path/filepath"
+	"os"
 	"slices"
 	"strings"
 	"time"
+	"unicode"
 
 	"nanoclaw/internal/mailbox"
 	"nanoclaw/internal/obs"
@@ -60,16 +61,21 @@ func filesWords(dir string) string {
 	}
 	var all []file
 	walked := 0
-	err := filepath.WalkDir(dir, func(path string, d fs.DirEntry, err error) error {
+	root, err := os.OpenRoot(dir) // the folder may be reached by a link, as it is without isolation
+	if err != nil {
+		return "My folder cannot be read at the moment."
+	}
+	defer func() { _ = root.Close() }()
+	err = fs.WalkDir(root.FS(), ".", func(path string, d fs.DirEntry, err error) error {
 		walked++
 		switch {
-		case err != nil && path == dir:
+		case err != nil && path == ".":
 			return err
 		case err != nil:
 			return nil
 		case walked > maxWalked:
 			return fs.SkipAll
-		case path != dir && strings.HasPrefix(d.Name(), "."):
+		case path != "." && strings.HasPrefix(d.Name(), "."):
 			if d.IsDir() {
 				return fs.SkipDir
 			}
@@ -81,9 +87,8 @@ func filesWords(dir string) string {
 		if err != nil {
 			return nil
 		}
-		name, err := filepath.Rel(dir, path)
-		if err == nil && name != "container.json" {
-			all = append(all, file{name, info.Size(), info.ModTime()})
+		if path != "container.json" {
+			all = append(all, file{path, info.Size(), info.ModTime()})
 		}
 		return nil
 	})
@@ -111,7 +116,7 @@ func filesWords(dir string) string {
 
 // printable keeps a file's name from breaking the line or the code span it stands in.
 func printable(c rune) rune {
-	if c < ' ' || c == 0x7f || c == '`' {
+	if !unicode.IsPrint(c) || c == '`' {
 		return '?'
 	}
 	return c

@@ -147,6 +147,8 @@ func Load(path string) (c Config, warnings []string, err error) {
 	read(&fields, "scriptTimeoutSeconds", &c.ScriptTimeoutSeconds)
 	read(&fields, "speed", &c.Speed)
 	read(&fields, "fallbackModel", &c.FallbackModel)
+	read(&fields, "wire", &c.Wire)
+	read(&fields, "contextTokens", &c.ContextTokens)
 	var servers map[string]json.RawMessage
 	read(&fields, "mcpServers", &servers)
 	c.MCPServers, warnings = readServers(servers)

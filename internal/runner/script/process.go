@@ -1,11 +1,13 @@
 package script
 
 import (
+	"bytes"
 	"context"
 	"errors"
 	"fmt"
 	"os"
 	"os/exec"
+	"strconv"
 	"strings"
 	"syscall"
 	"time"
@@ -80,7 +82,7 @@ func finish(ctx context.Context, cmd *exec.Cmd) (stopped bool, err error) {
 	case <-ended:
 	case <-ctx.Done():
 		stopped = true
-		_ = unix.Kill(-pid, unix.SIGKILL)
+		killSession(pid)
 		late := time.NewTimer(dieWithin)
 		defer late.Stop()
 		select {
@@ -89,8 +91,44 @@ func finish(ctx context.Context, cmd *exec.Cmd) (stopped bool, err error) {
 			return true, errors.New("the script does not end although it was killed")
 		}
 	}
-	_ = unix.Kill(-pid, unix.SIGKILL)
+	killSession(pid)
 	return stopped, cmd.Wait()
+}
+
+// killSession kills what runs in the session of a script: its own process group at once, then whatever it put into others, as a
+// shell does with the jobs of `set -m`. It looks again while there is anything, since a process may fork before it is killed.
+func killSession(sid int) {
+	const most = 10 // looks: a script that forks faster than we kill is left to the end of the sandbox
+	_ = unix.Kill(-sid, unix.SIGKILL)
+	for range most {
+		found := false
+		entries, err := os.ReadDir("/proc")
+		if err != nil {
+			return
+		}
+		for _, e := range entries {
+			pid, err := strconv.Atoi(e.Name())
+			if err != nil || pid == sid || !runsIn(pid, sid) {
+				continue
+			}
+			found = true
+			_ = unix.Kill(pid, unix.SIGKILL)
+		}
+		if !found {
+			return
+		}
+	}
+}
+
+// runsIn reports whether a process belongs to a session and has not ended.
+func runsIn(pid, sid int) bool {
+	b, err := os.ReadFile(fmt.Sprintf("/proc/%d/stat", pid))
+	if err != nil {
+		return false
+	}
+	// Behind the name, which may hold anything: state, parent, process group, session.
+	fields := strings.Fields(string(b[bytes.LastIndexByte(b, ')')+1:]))
+	return len(fields) > 3 && fields[0] != "Z" && fields[3] == strconv.Itoa(sid)
 }
 
 func exited(state *os.ProcessState, stderr *tail) error {

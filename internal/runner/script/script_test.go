@@ -247,6 +247,27 @@ func TestW30KillsTheGroup(t *testing.T) {
 	gone(t, <-grandchild)
 }
 
+// A job of its own process group, as `set -m` makes them, goes with its script too.
+func TestW30KillsJobsOfTheirOwn(t *testing.T) {
+	t.Parallel()
+	if _, err := exec.LookPath("bash"); err != nil {
+		t.Skip("there is no bash")
+	}
+	r := newRig(t)
+	ctx, cancel := context.WithCancel(t.Context())
+	defer cancel()
+	pid := fifo(t, r.Dir)
+	job := make(chan string, 1)
+	go func() {
+		job <- <-pid
+		cancel()
+	}()
+	if got := Run(ctx, r.Options, "x", "set -m; sleep 62 & echo $! > fifo; wait"); !errors.Is(got.Err, context.Canceled) {
+		t.Errorf("got %+v", got)
+	}
+	gone(t, <-job)
+}
+
 // Without bash a script runs in sh.
 func TestShells(t *testing.T) {
 	sh, err := exec.LookPath("sh")
