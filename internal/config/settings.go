@@ -42,6 +42,8 @@ type Settings struct {
 	UploadURL       string        // base URL of where transcripts go
 	CodexProgram    string        // the codex CLI on the host, as ClaudeProgram
 	OpencodeProgram string        // the opencode program on the host, as ClaudeProgram
+	ACPProgram      string        // an agent that speaks the Agent Client Protocol, as ClaudeProgram; empty: there is none
+	ACPArgs         string        // its arguments, separated by spaces
 	EgressAllow     []string      // host:port a sandbox may CONNECT to
 	Zone            string        // IANA name; empty: TZ, /etc/timezone, /etc/localtime, UTC
 	AssistantName   string
@@ -120,6 +122,8 @@ func options() []option {
 		{"claude.program", "", "path of the claude CLI on this machine", text(func(s *Settings) *string { return &s.ClaudeProgram })},
 		{"codex.program", "", "path of the codex CLI on this machine", text(func(s *Settings) *string { return &s.CodexProgram })},
 		{"opencode.program", "", "path of the opencode program on this machine", text(func(s *Settings) *string { return &s.OpencodeProgram })},
+		{"acp.program", "", "path of an agent that speaks the Agent Client Protocol", text(func(s *Settings) *string { return &s.ACPProgram })},
+		{"acp.args", "", "its arguments, separated by spaces", text(func(s *Settings) *string { return &s.ACPArgs })},
 		{"anthropic.base_url", "https://api.anthropic.com", "base URL of the Anthropic API", baseURL(func(s *Settings) *string { return &s.AnthropicURL })},
 		{"openai.base_url", "https://api.openai.com", "base URL of the OpenAI API, or of a server that speaks it", baseURL(func(s *Settings) *string { return &s.OpenAIURL })},
 		{"openai.wire", "", "chat for a server that speaks nothing but chat completions", func(s *Settings, v string) error {

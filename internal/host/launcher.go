@@ -214,6 +214,9 @@ func (l *launcher) container(ctx context.Context, s store.Session, g store.Agent
 			c.Programs[name] = name
 		}
 	}
+	if command := c.Programs[acpName]; command != "" {
+		c.Programs[acpName] = strings.TrimSpace(command + " " + l.settings.ACPArgs)
+	}
 	all := chain(g)
 	for i := range all {
 		if !keyed(fit.kinds[i].api) {

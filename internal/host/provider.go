@@ -26,6 +26,9 @@ const (
 	apiOllama    = "ollama"
 )
 
+// acpName is the provider that drives any agent of the Agent Client Protocol.
+const acpName = "acp"
+
 // providerKind is what the host knows of a provider. How it works inside is the runner's matter.
 type providerKind struct {
 	name    string
@@ -44,6 +47,7 @@ func providerKinds() []providerKind {
 		{name: "ollama", api: apiOllama, model: true},
 		{name: "codex", api: apiOpenAI, program: "codex", helper: "codex-code-mode-host"},
 		{name: "opencode", api: apiAnthropic, program: "opencode"},
+		{name: acpName, program: acpName},
 		{name: "mock"},
 	}
 }
@@ -77,6 +81,11 @@ type finder struct{ settings config.Settings }
 // path is the real file of a program, or "".
 func (f finder) path(name string) string {
 	path := map[string]string{"claude": f.settings.ClaudeProgram, "codex": f.settings.CodexProgram, "opencode": f.settings.OpencodeProgram}[name]
+	if name == acpName {
+		if path = f.settings.ACPProgram; path == "" {
+			return ""
+		}
+	}
 	if path == "" {
 		found, err := exec.LookPath(name)
 		if err != nil {
