@@ -237,9 +237,9 @@ func TestHostRestartWithAPlatformAway(t *testing.T) {
 	n.end()
 	n.serve()
 	for _, p := range n.platforms() {
-		n.post(p, "two")
-		if got := n.texts(p, 2); !slices.Equal(got, []string{"one", "two"}) {
-			t.Errorf("%s: got %q", p.Info().Type, got)
+		s := n.until(p, func(s chatnet.State) bool { return len(s.Settled) >= 1 })
+		if got := s.Texts(); !slices.Equal(got, []string{"one"}) || s.Settled[0].State != channel.Answered {
+			t.Errorf("%s: got %q, %+v", p.Info().Type, got, s.Settled)
 		}
 	}
 }

@@ -36,11 +36,14 @@ func (s *Service) deliver(ctx context.Context, row *store.Ledger) {
 	if row.State == store.Unknown && !s.again(ctx, row, adapter.Info().Caps.Idempotent, "the host ended while the message was on its way") {
 		return
 	}
+	b := s.breakers[row.Instance]
 	for !row.State.Final() {
-		if !s.waitUntil(ctx, row.NotBefore) {
+		if !s.waitUntil(ctx, row.NotBefore) || !b.admit(ctx, s.opt.Now, row.CreatedAt.Add(patience)) {
 			return
 		}
-		if !s.attempt(ctx, adapter, row, out) {
+		on := s.attempt(ctx, adapter, row, out)
+		b.release()
+		if !on {
 			return
 		}
 	}
@@ -73,6 +76,7 @@ func (s *Service) attempt(ctx context.Context, adapter channel.Adapter, row *sto
 	cancel()
 	crashpoint.Hit("host.delivered")
 	if err == nil {
+		s.breakers[row.Instance].note(s.opt.Now(), "", "")
 		if len(receipt.IDs) > 0 {
 			row.PlatformMessageID = receipt.IDs[0]
 		}
@@ -81,6 +85,9 @@ func (s *Service) attempt(ctx context.Context, adapter channel.Adapter, row *sto
 		s.finish(ctx, row, store.Sent, "")
 		return true
 	}
+	outcome := &channel.Outcome{Kind: channel.Ambiguous, Err: err}
+	errors.As(err, &outcome)
+	s.breakers[row.Instance].note(s.opt.Now(), outcome.Kind, outcome.Error())
 	return s.failed(ctx, adapter, row, err)
 }
 

@@ -59,6 +59,8 @@ type Service struct {
 	opt Options
 	log *slog.Logger
 
+	breakers map[string]*breaker // by instance
+
 	mu     sync.Mutex
 	queues map[store.Destination]*queue
 	ctx    context.Context // of Run; nil before
@@ -92,7 +94,11 @@ func New(opt Options) *Service {
 	if opt.Observe == nil {
 		opt.Observe = deaf{}
 	}
-	return &Service{opt: opt, log: opt.Log.With(obs.KeyComponent, "delivery"), queues: map[store.Destination]*queue{}}
+	s := &Service{opt: opt, log: opt.Log.With(obs.KeyComponent, "delivery"), breakers: map[string]*breaker{}, queues: map[store.Destination]*queue{}}
+	for instance := range opt.Adapters {
+		s.breakers[instance] = newBreaker()
+	}
+	return s
 }
 
 // Start loads what an earlier host left open: rows that were being sent when it died count as unknown. Rows taken over

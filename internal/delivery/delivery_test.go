@@ -263,7 +263,7 @@ func TestOutcomes(t *testing.T) {
 		told       bool
 	}{
 		"sent":                           {script: nil, within: time.Second, want: store.Sent, tries: 1},
-		"offline is not a try":           {script: many(outcome(channel.Offline, 0), 20), within: 10 * time.Minute, want: store.Sent, tries: 21},
+		"offline is not a try":           {script: many(outcome(channel.Offline, 0), 20), within: time.Hour, want: store.Sent, tries: 21},
 		"offline for more than a day":    {script: many(outcome(channel.Offline, 0), 50000), within: 25 * time.Hour, want: store.Dead, told: true},
 		"rate limit is honoured":         {script: many(outcome(channel.RateLimited, time.Minute), 2), within: 4 * time.Minute, want: store.Sent, tries: 3},
 		"transient, then sent":           {script: many(outcome(channel.Transient, 0), 3), within: 5 * time.Minute, want: store.Sent, tries: 4},

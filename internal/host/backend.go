@@ -53,6 +53,10 @@ func (h *Host) Status(ctx context.Context) (control.Status, error) {
 	}
 	for _, a := range h.adapters {
 		info, st := a.Info(), a.Status()
+		if why := h.delivery.Paused(info.Instance); why != "" {
+			st.Reason = why
+			s.Warnings = append(s.Warnings, "channel "+info.Instance+": "+why)
+		}
 		s.Channels = append(s.Channels, control.ChannelStatus{Type: info.Type, Instance: info.Instance, State: string(st.State), Since: control.At(st.Since), Reason: st.Reason})
 	}
 	pending, err := h.store.Pending(ctx)
