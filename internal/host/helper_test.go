@@ -35,3 +35,16 @@ func TestHelperOfProgram(t *testing.T) {
 		}
 	}
 }
+
+// spec/bugs.md PRV-4: a fallback whose program is not on this machine does not keep the first provider from working.
+func TestPRV4MissingProgramOfFallback(t *testing.T) {
+	t.Parallel()
+	l := &launcher{runtime: named{name: sandbox.Bubblewrap}, finder: finder{config.Settings{CodexProgram: filepath.Join(t.TempDir(), "none")}}}
+	fit, err := l.outfit([]container.Choice{{Provider: "anthropic"}, {Provider: "codex"}, {Provider: "ollama"}})
+	if err != nil || len(fit.kinds) != 3 || len(fit.programs) != 0 {
+		t.Errorf("%+v, %v", fit, err)
+	}
+	if _, err := l.outfit([]container.Choice{{Provider: "codex"}, {Provider: "anthropic"}}); err == nil {
+		t.Error("the first provider's program is missing, and nobody is told")
+	}
+}

@@ -113,10 +113,11 @@ type outfit struct {
 	programs map[string]string // name to the file on this machine; in docker, whose image has its own, empty
 }
 
-// outfit of an agent. A provider that this program does not know, or whose program is missing, keeps the agent from starting.
+// outfit of an agent. A provider that this program does not know, or a first one whose program is missing, keeps the agent from
+// starting; a fallback whose program is missing is left out by the runner, which says so.
 func (l *launcher) outfit(chain []container.Choice) (outfit, error) {
 	o := outfit{programs: map[string]string{}}
-	for _, c := range chain {
+	for i, c := range chain {
 		k, ok := providerKindOf(c.Provider)
 		if !ok {
 			return o, &sandbox.Failure{Class: sandbox.SpecInvalid, Op: "start agent", Err: fmt.Errorf("unknown provider %q", c.Provider),
@@ -130,7 +131,11 @@ func (l *launcher) outfit(chain []container.Choice) (outfit, error) {
 			o.programs[k.program] = ""
 			continue
 		}
-		if o.programs[k.program] = l.finder.path(k.program); o.programs[k.program] == "" {
+		if path := l.finder.path(k.program); path != "" {
+			o.programs[k.program] = path
+		} else if i > 0 {
+			continue
+		} else {
 			return o, &sandbox.Failure{Class: sandbox.SpecInvalid, Op: "start agent", Err: fmt.Errorf("the %s program is not on this machine", k.program),
 				Hint: fmt.Sprintf("the %s program; `nanoclaw doctor` says how to get it", k.program)}
 		}

@@ -3,6 +3,7 @@ package operate
 import (
 	"context"
 	"fmt"
+	"slices"
 	"strings"
 
 	"nanoclaw/internal/control"
@@ -97,9 +98,7 @@ func (s configShelf) get(ctx context.Context, _ Caller, a Args) (Result, error) 
 		return Result{}, err
 	}
 	row := rowOf(g)
-	if row.Missing, _, err = s.agents.Provider(ctx, g.Provider); err != nil {
-		row.Missing = []string{err.Error()}
-	}
+	row.Missing = s.missing(ctx, g)
 	res, err := result(row)
 	res.Human = row.words()
 	return res, err
@@ -154,13 +153,31 @@ func (s configShelf) update(ctx context.Context, _ Caller, a Args) (Result, erro
 	}
 	row := rowOf(after)
 	row.Changed = changed
-	if row.Missing, _, err = s.agents.Provider(ctx, after.Provider); err != nil {
-		return Result{}, err
-	}
+	row.Missing = s.missing(ctx, after)
 	row.Applies = s.applies(changed, s.restart(g.ID, changed))
 	res, err := result(row)
 	res.Human = row.words()
 	return res, err
+}
+
+// missing is what stands in the way of the provider of an agent, and of each that stands in for it.
+func (s configShelf) missing(ctx context.Context, g store.AgentGroup) []string {
+	var all []string
+	for i := range len(g.Fallbacks) + 1 {
+		name, of := g.Provider, ""
+		if i > 0 {
+			name = g.Fallbacks[i-1].Provider
+			of = "for the fallback " + name + ": "
+		}
+		missing, _, err := s.agents.Provider(ctx, name)
+		if err != nil {
+			missing = []string{err.Error()}
+		}
+		for _, m := range missing {
+			all = append(all, of+m)
+		}
+	}
+	return all
 }
 
 func (s configShelf) restart(group id.AgentGroup, changed bool) int {
@@ -206,6 +223,10 @@ func (s configShelf) change(ctx context.Context, g store.AgentGroup, a Args) (st
 		if name != g.Provider && model == nil {
 			own := ""
 			c.Model = &own
+		}
+		// The one that was a fallback and is now the first does not stand in for itself.
+		if rest := slices.DeleteFunc(slices.Clone(g.Fallbacks), func(f store.Fallback) bool { return f.Provider == name }); len(rest) < len(g.Fallbacks) {
+			c.Fallbacks = &rest
 		}
 	}
 	_, needsModel, err := s.agents.Provider(ctx, name)

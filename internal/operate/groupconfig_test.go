@@ -123,3 +123,18 @@ func TestGroupsConfigRefusals(t *testing.T) {
 		}
 	}
 }
+
+// What a fallback lacks is told as what the first provider lacks is, and one that becomes the first leaves the chain.
+func TestFallbacksOfAnUpdate(t *testing.T) {
+	t.Parallel()
+	row, _, err, human := update(t, `{"id":"ag-1","fallback":"openai,ollama:local"}`)
+	if err != nil || !strings.Contains(human, "missing: for the fallback openai: the host has no key for openai") || len(row.Missing) != 1 {
+		t.Errorf("%+v, %v: %s", row, err, human)
+	}
+	st := &groups{all: []store.AgentGroup{{ID: "ag-1", Provider: "claude", Fallbacks: []store.Fallback{{Provider: "ollama", Model: "local"}, {Provider: "openai"}}}}}
+	f := New(GroupConfig(st, machine{})...).Do(t.Context(), Caller{}, "r", control.AdminRequest{Command: "groups-config-update",
+		Args: map[string]json.RawMessage{"provider": json.RawMessage(`"ollama"`), "model": json.RawMessage(`"local"`)}})
+	if !f.OK || !slices.Equal(st.all[0].Fallbacks, []store.Fallback{{Provider: "openai"}}) {
+		t.Errorf("%+v: %+v", f.Error, st.all[0])
+	}
+}

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"io/fs"
 	"log/slog"
 	"os"
 	"path/filepath"
@@ -169,10 +170,30 @@ func (t *turn) archive(messages []history.Message) {
 	dir := filepath.Join(t.in.Cwd, "conversations")
 	err := os.MkdirAll(dir, 0o755)
 	if err == nil {
-		err = os.WriteFile(filepath.Join(dir, now.Format("2006-01-02")+"-conversation-"+now.Format("1504")+".md"), []byte(b.String()), 0o644)
+		err = writeNew(filepath.Join(dir, now.Format("2006-01-02")+"-conversation-"+now.Format("1504")), ".md", b.String())
 	}
 	if err != nil {
 		t.log.Warn("the conversation could not be archived", obs.Error(err))
+	}
+}
+
+// writeNew writes a file under a name that nothing has yet.
+func writeNew(name, ext, text string) error {
+	const most = 1000
+	for n := 1; ; n++ {
+		path := name + ext
+		if n > 1 {
+			path = fmt.Sprintf("%s-%d%s", name, n, ext)
+		}
+		f, err := os.OpenFile(path, os.O_WRONLY|os.O_CREATE|os.O_EXCL, 0o644)
+		if errors.Is(err, fs.ErrExist) && n < most {
+			continue
+		}
+		if err != nil {
+			return err
+		}
+		_, err = f.WriteString(text)
+		return errors.Join(err, f.Close())
 	}
 }
 

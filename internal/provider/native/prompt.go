@@ -1,7 +1,13 @@
 package native
 
 import (
+	"bytes"
+	"errors"
 	"fmt"
+	"image"
+	_ "image/gif"  // decoders of image.DecodeConfig
+	_ "image/jpeg" // the same
+	_ "image/png"  // the same
 	"io"
 	"net/http"
 	"os"
@@ -70,6 +76,10 @@ func (q *query) message(in provider.Input) (history.Message, error) {
 			continue
 		}
 		b, err := q.keep(a.Name, content)
+		if errors.Is(err, errPicture) {
+			q.log.Warn("an attachment cannot be shown", obs.KeyPath, a.Path, obs.Error(err))
+			continue
+		}
 		if err != nil {
 			return m, err
 		}
@@ -115,11 +125,26 @@ func viewable(kind string) bool {
 	return false
 }
 
+// errPicture: no API takes this picture. In the history it would make every later request of the conversation fail.
+var errPicture = errors.New("it is no picture that can be shown")
+
 // keep stores a file for the conversation. Its type is what its content says, whatever it was called.
 func (q *query) keep(name string, content []byte) (history.Block, error) {
 	kind := http.DetectContentType(content)
 	if !viewable(kind) {
 		return history.Block{}, fmt.Errorf("a file of type %s cannot be shown", kind)
+	}
+	limit := maxPicture
+	if kind == "application/pdf" {
+		limit = maxPDF
+	}
+	if len(content) > limit {
+		return history.Block{}, fmt.Errorf("%w: it has %d bytes", errPicture, len(content))
+	}
+	if kind == "image/png" || kind == "image/jpeg" || kind == "image/gif" {
+		if _, _, err := image.DecodeConfig(bytes.NewReader(content)); err != nil {
+			return history.Block{}, fmt.Errorf("%w: %w", errPicture, err)
+		}
 	}
 	path, err := q.conv.Keep(content)
 	if err != nil {
