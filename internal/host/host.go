@@ -160,7 +160,8 @@ func (h *Host) build(ctx context.Context) error {
 			h.log.Warn("a running agent keeps its old destinations until its next start", obs.KeyGroup, string(group))
 		}
 	})
-	h.desk = operate.New(slices.Concat(operate.Commands(h.store, h, h.opt.Version), operate.GroupConfig(h.store, h), h.outfitting(), operate.People(h.store, h), operate.Chats(h.store, h), h.observing())...)
+	h.desk = operate.New(slices.Concat(operate.Commands(h.store, h, h.opt.Version), operate.GroupConfig(h.store, h), h.outfitting(), operate.People(h.store, h), operate.Chats(h.store, h), h.observing(),
+		operate.Deliveries(h.store, h, h.terminal.UserID))...)
 	h.delivery = delivery.New(delivery.Options{
 		Store: h.store, Adapters: byInstance, Log: h.log, Observe: h.metrics, Actions: h.actions(),
 		Put: func(ctx context.Context, s store.Session, rows ...mailbox.InRow) error {

@@ -199,7 +199,7 @@ func (s *Store) Unprojected(ctx context.Context, session id.Session, limit int) 
 func (s *Store) MarkProjected(ctx context.Context, rows []Ledger) error {
 	return s.tx(ctx, "note projection", func(tx *txn) error {
 		for _, v := range rows {
-			if _, err := tx.ExecContext(ctx, `UPDATE ledger SET projected = 1 WHERE id = ?`, v.ID); err != nil {
+			if _, err := tx.ExecContext(ctx, `UPDATE ledger SET projected = 1 WHERE id = ? AND state = ?`, v.ID, v.State); err != nil {
 				return err
 			}
 		}
