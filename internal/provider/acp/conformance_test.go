@@ -88,6 +88,7 @@ func TestConformance(t *testing.T) {
 				return build(t, func(o *acp.Options) { o.KeepAlive = 300 * time.Millisecond })
 			},
 			Quiet: time.Second,
+			Silence: 12 * time.Second,
 			Watchdog: func(t *testing.T, _ *providertest.Tools, silence time.Duration) provider.Provider {
 				return build(t, func(o *acp.Options) { o.Silence = silence })
 			},

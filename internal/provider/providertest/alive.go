@@ -40,12 +40,19 @@ func activity(s *session) {
 
 const silence = 3 * time.Second
 
+func (s *Subject) silence() time.Duration {
+	if s.Silence > 0 {
+		return s.Silence
+	}
+	return silence
+}
+
 // watchdog: a model that says nothing any more ends its turn with an error that is worth a retry, and the conversation goes on.
 func watchdog(s *session) {
 	if s.sub.Watchdog == nil {
 		s.Skip("has no watchdog")
 	}
-	s.p = s.sub.Watchdog(s.T, s.tools, silence)
+	s.p = s.sub.Watchdog(s.T, s.tools, s.sub.silence())
 	r := s.start("", "", "remember the word heron", Step{Text: "I will."})
 	r.until(provider.Result)
 	continuation := r.continuation()
@@ -67,7 +74,7 @@ func watchdog(s *session) {
 			}
 		}
 	}
-	if took := time.Since(started); took < silence/2 {
+	if took := time.Since(started); took < s.sub.silence()/2 {
 		s.Errorf("given up after %s", took)
 	}
 	r.Abort()
@@ -86,11 +93,11 @@ func toolIsNoSilence(s *session) {
 	if s.sub.Watchdog == nil {
 		s.Skip("has no watchdog")
 	}
-	s.p = s.sub.Watchdog(s.T, s.tools, silence)
+	s.p = s.sub.Watchdog(s.T, s.tools, s.sub.silence())
 	r := s.start("", "", "wait", Step{Tool: "block", Args: `{}`}, Step{Text: "Awake."})
 	r.until(provider.ToolStart)
 	s.signal(s.tools.Blocked)
-	timer := time.AfterFunc(2*silence, s.tools.Release)
+	timer := time.AfterFunc(2*s.sub.silence(), s.tools.Release)
 	defer timer.Stop()
 	if _, result := r.until(provider.Result); result.Text != "Awake." || result.IsError {
 		s.Errorf("result: %+v", result)

@@ -62,6 +62,8 @@ type Subject struct {
 	Quiet time.Duration
 	// Watchdog is New for a provider that takes a model for dead after that much silence (a few seconds); nil: not tested.
 	Watchdog func(t *testing.T, tools *Tools, silence time.Duration) provider.Provider
+	// Silence is how long that is; zero: 3 s. A program that takes seconds for a step on a busy machine needs more.
+	Silence time.Duration
 	// Spontaneous makes a prompt after which the model says first and ends its turn, and later says second in a turn that
 	// nobody asked for; nil: there are none.
 	Spontaneous func(t *testing.T, text, first, second string) string
