@@ -25,6 +25,7 @@ type Settings struct {
 	Image           string // agent image of docker
 	DockerHost      string // API socket; empty: the usual places
 	DockerRuntime   string // OCI runtime by name; empty: the daemon's default
+	DockerBuildNet  string // network of the build steps of agents' images; empty: the daemon's default
 	DockerRelabel   bool   // SELinux relabel of mounts
 	MemoryBytes     int64
 	PIDs            int64
@@ -113,6 +114,7 @@ func options() []option {
 		{"sandbox.idle", "10m", "an idle sandbox is ended after this", duration(time.Second, func(s *Settings) *time.Duration { return &s.IdleStop })},
 		{"docker.host", "", "API socket of Docker or Podman", text(func(s *Settings) *string { return &s.DockerHost })},
 		{"docker.runtime", "", "OCI runtime by name, for example runsc", text(func(s *Settings) *string { return &s.DockerRuntime })},
+		{"docker.build_network", "", "network of the steps that build agents' images: host, none, or the daemon's default", text(func(s *Settings) *string { return &s.DockerBuildNet })},
 		{"docker.relabel", "false", "relabel mounts for SELinux", func(s *Settings, v string) (err error) {
 			if s.DockerRelabel, err = strconv.ParseBool(v); err != nil {
 				return errors.New("must be true or false")

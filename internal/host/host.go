@@ -128,7 +128,7 @@ func (h *Host) build(ctx context.Context) error {
 	if h.shelf, err = shelve(s.Home); err != nil {
 		return err
 	}
-	h.images = &images{base: s.Image, last: h.store.KV("image"), now: time.Now, log: h.log, jobs: map[string]*imageJob{},
+	h.images = &images{base: s.Image, network: s.DockerBuildNet, last: h.store.KV("image"), now: time.Now, log: h.log, jobs: map[string]*imageJob{},
 		ready: func(g id.AgentGroup) { h.sessions.Recycle(g) }}
 	h.images.builder, _ = h.runtime.(imageBuilder)
 	h.install = install

@@ -38,6 +38,7 @@ type imageBuilder interface {
 type images struct {
 	builder imageBuilder // nil: this runtime has no images
 	base    string
+	network string // of the build steps
 	last    channel.KV // by agent: the image that started last
 	ready   func(id.AgentGroup)
 	now     func() time.Time
@@ -128,7 +129,7 @@ func (m *images) build(life context.Context, tag string, p store.Packages, job *
 	ctx, cancel := context.WithTimeoutCause(life, buildTime, fmt.Errorf("not done after %v", buildTime))
 	defer cancel()
 	m.log.Info("an image with packages is built", obs.KeyWhat, tag)
-	err := m.builder.Build(ctx, docker.BuildOptions{Files: map[string][]byte{"Dockerfile": packageFile(p)}, Tags: []string{tag}, Args: map[string]string{"BASE": m.base}},
+	err := m.builder.Build(ctx, docker.BuildOptions{Files: map[string][]byte{"Dockerfile": packageFile(p)}, Tags: []string{tag}, Args: map[string]string{"BASE": m.base}, Network: m.network},
 		func(s docker.Step) {
 			m.mu.Lock()
 			defer m.mu.Unlock()

@@ -59,7 +59,7 @@ func TestW22PackagesAreBuiltInTheBackground(t *testing.T) {
 	d := &daemon{have: map[string]string{"agent": "sha256:base"}, let: make(chan error)}
 	now := time.Now()
 	ready := make(chan id.AgentGroup, 4)
-	m := &images{builder: d, base: "agent", last: st.KV("image"), now: func() time.Time { return now }, log: obs.Discard(), jobs: map[string]*imageJob{},
+	m := &images{builder: d, base: "agent", network: "host", last: st.KV("image"), now: func() time.Time { return now }, log: obs.Discard(), jobs: map[string]*imageJob{},
 		ready: func(g id.AgentGroup) { ready <- g }}
 	g := store.AgentGroup{ID: "ag-1", Name: "Nano", Setup: store.Setup{Packages: store.Packages{Apt: []string{"jq", "ffmpeg"}}}}
 	choose := func() string {
@@ -96,7 +96,7 @@ func TestW22PackagesAreBuiltInTheBackground(t *testing.T) {
 		t.Fatalf("started with %q after it was built", first)
 	}
 	m.started(ctx, g, first, nil)
-	if file := string(d.built[1].Files["Dockerfile"]); !strings.Contains(file, "install -y --no-install-recommends ffmpeg jq ") {
+	if file := string(d.built[1].Files["Dockerfile"]); d.built[1].Network != "host" || !strings.Contains(file, "install -y --no-install-recommends ffmpeg jq ") {
 		t.Errorf("built from %s", file)
 	}
 
