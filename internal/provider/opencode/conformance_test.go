@@ -82,7 +82,7 @@ func TestConformance(t *testing.T) {
 			New: func(t *testing.T, _ *providertest.Tools) provider.Provider {
 				return build(t, func(o *opencode.Options) { o.KeepAlive = 300 * time.Millisecond })
 			},
-			Quiet: time.Second,
+			Quiet:   time.Second,
 			Silence: 12 * time.Second,
 			Watchdog: func(t *testing.T, _ *providertest.Tools, silence time.Duration) provider.Provider {
 				return build(t, func(o *opencode.Options) { o.Silence = silence })

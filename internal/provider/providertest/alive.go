@@ -40,6 +40,7 @@ func activity(s *session) {
 
 const silence = 3 * time.Second
 
+// silence is how long a model may say nothing.
 func (s *Subject) silence() time.Duration {
 	if s.Silence > 0 {
 		return s.Silence
