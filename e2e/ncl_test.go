@@ -71,7 +71,7 @@ func TestNcl(t *testing.T) {
 		{"host", host, "help", 0, "groups list", ""},
 		{"inside", inside, "help", 0, "sessions list", ""},
 		{"inside", inside, "version", 0, "host ", ""},
-		{"host", host, "nope", 2, "", `ncl: unknown command "nope" (known: destinations `},
+		{"host", host, "nope", 2, "", `ncl: unknown command "nope" (known: `},
 		{"inside", inside, "nope", 2, "", `ncl: unknown command "nope" (known: destinations list, help, `},
 		{"inside", inside, "tasks create --name x", 2, "", `ncl: unknown command "tasks-create"`},
 		{"inside", inside, "--json nope", 2, `"ok":false,"error":{"code":"invalid","message":"unknown command \"nope\""`, ""},

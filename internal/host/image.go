@@ -38,7 +38,7 @@ type imageBuilder interface {
 type images struct {
 	builder imageBuilder // nil: this runtime has no images
 	base    string
-	network string // of the build steps
+	network string     // of the build steps
 	last    channel.KV // by agent: the image that started last
 	ready   func(id.AgentGroup)
 	now     func() time.Time
