@@ -39,7 +39,7 @@ type attached struct {
 // answering follows the conversation to the end of m1 and answers the question by how.
 func (m *machine) answering(after int64, how func(ctx context.Context, q control.Question) error) (a attached) {
 	m.t.Helper()
-	ctx, cancel := context.WithTimeout(context.Background(), 90*time.Second)
+	ctx, cancel := context.WithTimeout(context.Background(), patience)
 	defer cancel()
 	ended, shown := false, false
 	err := m.client.Follow(ctx, control.DefaultConversation, after, func(e control.Event) error {
@@ -165,7 +165,7 @@ func TestChatSavesFilesAndAnswersQuestions(t *testing.T) {
 		out, errs, code := m.run("chat", "--save", folder, "alpha")
 		first <- result{out, errs, code}
 	}()
-	ctx, cancel := context.WithTimeout(t.Context(), 60*time.Second)
+	ctx, cancel := context.WithTimeout(t.Context(), patience)
 	defer cancel()
 	if err := m.client.Follow(ctx, control.DefaultConversation, 0, func(e control.Event) error {
 		if e.Question != nil {

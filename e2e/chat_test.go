@@ -105,7 +105,7 @@ func TestHostIsKilledInMidTurn(t *testing.T) {
 			}
 			m.kill()
 			m.start()
-			a, err := m.await("m1", acc.Seq, 30*time.Second)
+			a, err := m.await("m1", acc.Seq, patience)
 			if err != nil || a.state != control.StateAnswered || strings.Join(a.texts, "|") != "begun|working|finished" {
 				t.Fatalf("%+v, %v", a, err)
 			}
@@ -130,7 +130,7 @@ func TestFollowUpDuringATurn(t *testing.T) {
 	if a.state != control.StateAnswered || !strings.Contains(a.texts[len(a.texts)-1], "second") {
 		t.Errorf("%+v", a)
 	}
-	if first, err := m.await("m1", acc.Seq, time.Second); err != nil || first.state != control.StateAnswered {
+	if first, err := m.await("m1", acc.Seq, patience); err != nil || first.state != control.StateAnswered {
 		t.Errorf("the first message: %+v, %v", first, err)
 	}
 }
@@ -155,12 +155,12 @@ func TestReplyIsKeptForTheNextAttach(t *testing.T) {
 	m := setup(t, sandboxes(t)["process"])
 	m.start()
 	acc := m.say("m1", "hello")
-	if a, err := m.await("m1", acc.Seq, 30*time.Second); err != nil || len(a.texts) != 1 {
+	if a, err := m.await("m1", acc.Seq, patience); err != nil || len(a.texts) != 1 {
 		t.Fatalf("%+v, %v", a, err)
 	}
 	m.stop()
 	m.start()
-	a, err := m.await("m1", control.FromCursor, 10*time.Second)
+	a, err := m.await("m1", control.FromCursor, patience)
 	if err != nil || len(a.texts) != 1 || a.state != control.StateAnswered {
 		t.Errorf("at the next attach: %+v, %v", a, err)
 	}

@@ -153,7 +153,7 @@ func TestClaudeFollowUp(t *testing.T) {
 	}
 	m.say("m2", "and also this")
 	for _, name := range []string{"m1", "m2"} {
-		a, err := m.await(name, acc.Seq, 60*time.Second)
+		a, err := m.await(name, acc.Seq, patience)
 		if err != nil || (a.state != control.StateAnswered && name == "m1") {
 			t.Errorf("%s: %+v, %v", name, a, err)
 		}
@@ -172,7 +172,7 @@ func TestClaudeSurvivesTheHost(t *testing.T) {
 	}
 	m.kill()
 	m.start()
-	a, err := m.await("m1", acc.Seq, 90*time.Second)
+	a, err := m.await("m1", acc.Seq, patience)
 	if err != nil || a.state != control.StateAnswered || strings.Join(a.texts, "|") != "Started.|Survived." {
 		t.Errorf("%+v, %v", a, err)
 	}

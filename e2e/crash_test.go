@@ -49,11 +49,11 @@ func TestCrashMatrix(t *testing.T) {
 				defer stop()
 				acc := m.say("m1", "alpha")
 				m.say("m2", "beta")
-				a, err := m.await("m1", acc.Seq, 60*time.Second)
+				a, err := m.await("m1", acc.Seq, patience)
 				if err != nil {
 					t.Fatalf("the message never ended: %v; so far %+v", err, a)
 				}
-				b, err := m.await("m2", acc.Seq, 60*time.Second)
+				b, err := m.await("m2", acc.Seq, patience)
 				stop()
 				if err != nil {
 					t.Fatalf("the second message never ended: %v; so far %+v", err, b)
@@ -101,7 +101,7 @@ func (m *machine) keepAlive() (stop func()) {
 			}
 		}
 	}()
-	ctx, cancel := context.WithTimeout(context.Background(), 30*time.Second)
+	ctx, cancel := context.WithTimeout(context.Background(), patience)
 	defer cancel()
 	if err := control.Repeat(ctx, func(ctx context.Context) error {
 		_, err := m.client.Bootstrap(ctx, control.BootstrapRequest{})

@@ -31,6 +31,10 @@ func programs(t *testing.T) string {
 
 const programsVariable = "NANOCLAW_E2E_PROGRAMS"
 
+// patience is how long a test waits for what must come: long, since the heaviest program of an agent takes a minute for its first
+// words on a machine that compiles beside it.
+const patience = 3 * time.Minute
+
 func TestMain(m *testing.M) {
 	os.Exit(run(m))
 }
@@ -126,7 +130,7 @@ func (m *machine) environment() []string {
 func (m *machine) start() {
 	m.t.Helper()
 	m.launch()
-	ctx, cancel := context.WithTimeout(context.Background(), 30*time.Second)
+	ctx, cancel := context.WithTimeout(context.Background(), patience)
 	defer cancel()
 	err := control.Repeat(ctx, func(ctx context.Context) error {
 		select {
@@ -184,7 +188,7 @@ func (m *machine) stop() {
 		m.env = nil
 		m.launch()
 	}
-	ctx, cancel := context.WithTimeout(context.Background(), 60*time.Second)
+	ctx, cancel := context.WithTimeout(context.Background(), patience)
 	defer cancel()
 	err := control.Repeat(ctx, func(ctx context.Context) error {
 		_, err := m.client.Stop(ctx, true)
@@ -196,7 +200,7 @@ func (m *machine) stop() {
 	}
 	select {
 	case <-m.ended:
-	case <-time.After(60 * time.Second):
+	case <-time.After(patience):
 		m.t.Error("the host did not stop")
 		_ = m.cmd.Process.Kill()
 		<-m.ended
@@ -241,7 +245,7 @@ func (m *machine) await(messageID string, after int64, within time.Duration) (a 
 // say hands a message over, surviving restarts of the host.
 func (m *machine) say(idv, text string) control.Accepted {
 	m.t.Helper()
-	ctx, cancel := context.WithTimeout(context.Background(), 60*time.Second)
+	ctx, cancel := context.WithTimeout(context.Background(), patience)
 	defer cancel()
 	var acc control.Accepted
 	err := control.Repeat(ctx, func(ctx context.Context) (err error) {
@@ -258,7 +262,7 @@ func (m *machine) say(idv, text string) control.Accepted {
 func (m *machine) ask(idv, text string) answer {
 	m.t.Helper()
 	acc := m.say(idv, text)
-	a, err := m.await(idv, acc.Seq, 60*time.Second)
+	a, err := m.await(idv, acc.Seq, patience)
 	if err != nil {
 		m.t.Fatalf("no end of %q: %v; so far %+v", text, err, a)
 	}
@@ -268,7 +272,7 @@ func (m *machine) ask(idv, text string) answer {
 // run runs the client program to its end.
 func (m *machine) run(args ...string) (stdout, stderr string, code int) {
 	m.t.Helper()
-	ctx, cancel := context.WithTimeout(context.Background(), 90*time.Second)
+	ctx, cancel := context.WithTimeout(context.Background(), patience)
 	defer cancel()
 	cmd := exec.CommandContext(ctx, filepath.Join(programs(m.t), "nanoclaw"), args...)
 	cmd.Env = m.environment()
@@ -334,7 +338,7 @@ func available(t *testing.T, kind string) {
 
 // firstText waits for the first words of the agent after a position.
 func (m *machine) firstText(after int64) (string, error) {
-	ctx, cancel := context.WithTimeout(context.Background(), 60*time.Second)
+	ctx, cancel := context.WithTimeout(context.Background(), patience)
 	defer cancel()
 	var text string
 	err := m.client.Follow(ctx, control.DefaultConversation, after, func(e control.Event) error {

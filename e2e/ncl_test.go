@@ -20,7 +20,7 @@ import (
 // ncl runs the admin client with exactly these variables.
 func (m *machine) ncl(env []string, stdin string, args ...string) (stdout, stderr string, code int) {
 	m.t.Helper()
-	ctx, cancel := context.WithTimeout(context.Background(), 60*time.Second)
+	ctx, cancel := context.WithTimeout(context.Background(), patience)
 	defer cancel()
 	cmd := exec.CommandContext(ctx, filepath.Join(programs(m.t), "ncl"), args...)
 	cmd.Env = append([]string{"TZ=UTC"}, env...)

@@ -116,7 +116,7 @@ func (n *network) serve() {
 // post lets the person of a platform write in its room.
 func (n *network) post(p *chatnet.Platform, text string) {
 	n.t.Helper()
-	ctx, cancel := context.WithTimeout(n.t.Context(), 30*time.Second)
+	ctx, cancel := context.WithTimeout(n.t.Context(), patience)
 	defer cancel()
 	if _, err := p.Say(ctx, person(p), room(p), text); err != nil {
 		n.t.Fatal(err)
@@ -126,7 +126,7 @@ func (n *network) post(p *chatnet.Platform, text string) {
 // until waits for a state of a platform's room.
 func (n *network) until(p *chatnet.Platform, done func(chatnet.State) bool) chatnet.State {
 	n.t.Helper()
-	ctx, cancel := context.WithTimeout(n.t.Context(), 30*time.Second)
+	ctx, cancel := context.WithTimeout(n.t.Context(), patience)
 	defer cancel()
 	s, err := p.Await(ctx, room(p), done)
 	if err != nil {

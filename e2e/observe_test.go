@@ -124,7 +124,7 @@ func TestLogLevelOfARunningHost(t *testing.T) {
 	if err := m.cmd.Process.Signal(syscall.SIGHUP); err != nil {
 		t.Fatal(err)
 	}
-	ctx, cancel := context.WithTimeout(t.Context(), 20*time.Second)
+	ctx, cancel := context.WithTimeout(t.Context(), patience)
 	defer cancel()
 	for {
 		if b, err := os.ReadFile(path); err == nil && strings.Contains(string(b), "log_level=debug") {

@@ -45,7 +45,7 @@ func TestClaudeUsesEveryTool(t *testing.T) {
 		tool(t, "resume_task", `{"taskId":"t1"}`),
 		tool(t, "cancel_task", `{"taskId":"t1"}`),
 		modelserver.Step{Text: `<message to="terminal">Done.</message>`}))
-	ctx, cancel := context.WithTimeout(t.Context(), 120*time.Second)
+	ctx, cancel := context.WithTimeout(t.Context(), patience)
 	defer cancel()
 	var trail []string
 	err := m.client.Follow(ctx, control.DefaultConversation, acc.Seq, func(e control.Event) error {
