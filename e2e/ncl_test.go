@@ -11,7 +11,6 @@ import (
 	"strings"
 	"sync"
 	"testing"
-	"time"
 
 	"nanoclaw/internal/control"
 	"nanoclaw/internal/testkit/modelserver"

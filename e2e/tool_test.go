@@ -8,7 +8,6 @@ import (
 	"io"
 	"strings"
 	"testing"
-	"time"
 
 	"nanoclaw/internal/control"
 	"nanoclaw/internal/testkit/modelserver"
