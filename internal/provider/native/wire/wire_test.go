@@ -16,9 +16,13 @@ import (
 	"go.uber.org/goleak"
 
 	"nanoclaw/internal/provider"
+	"nanoclaw/internal/testkit/loopback"
 )
 
-func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
+func TestMain(m *testing.M) {
+	loopback.Main()
+	goleak.VerifyTestMain(m)
+}
 
 func events(t *testing.T, r io.Reader) []string {
 	t.Helper()

@@ -17,9 +17,13 @@ import (
 	"nanoclaw/internal/provider"
 	"nanoclaw/internal/provider/native/history"
 	"nanoclaw/internal/provider/native/wire"
+	"nanoclaw/internal/testkit/loopback"
 )
 
-func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
+func TestMain(m *testing.M) {
+	loopback.Main()
+	goleak.VerifyTestMain(m)
+}
 
 func serve(t *testing.T, opt Options, show string, answers ...string) (*Wire, *[]string) {
 	t.Helper()

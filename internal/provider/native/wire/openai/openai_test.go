@@ -17,9 +17,13 @@ import (
 	"nanoclaw/internal/provider"
 	"nanoclaw/internal/provider/native/history"
 	"nanoclaw/internal/provider/native/wire"
+	"nanoclaw/internal/testkit/loopback"
 )
 
-func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
+func TestMain(m *testing.M) {
+	loopback.Main()
+	goleak.VerifyTestMain(m)
+}
 
 // serve answers each request with the next of answers (`404 text` is a status), and records path and body.
 func serve(t *testing.T, chat bool, answers ...string) (*Wire, *[]string) {
