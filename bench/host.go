@@ -92,7 +92,7 @@ func (m *machine) say(ctx context.Context) (string, error) {
 
 // reply waits for the answer to a message.
 func (m *machine) reply(ctx context.Context, name string) error {
-	limit := time.NewTimer(30 * time.Second)
+	limit := time.NewTimer(patience)
 	defer limit.Stop()
 	for {
 		select {
@@ -101,7 +101,25 @@ func (m *machine) reply(ctx context.Context, name string) error {
 				return nil
 			}
 		case <-limit.C:
-			return errors.New("no answer within 30 s")
+			return errors.New("no answer in time")
+		case <-ctx.Done():
+			return ctx.Err()
+		}
+	}
+}
+
+// settled waits for the end of a message's exchange.
+func (m *machine) settled(ctx context.Context, name string) error {
+	limit := time.NewTimer(patience)
+	defer limit.Stop()
+	for {
+		select {
+		case e := <-m.events:
+			if e.Kind == control.EventSettled && e.Target == name {
+				return nil
+			}
+		case <-limit.C:
+			return errors.New("no end in time")
 		case <-ctx.Done():
 			return ctx.Err()
 		}
@@ -117,6 +135,9 @@ func (m *machine) roundTrip(ctx context.Context) (time.Duration, error) {
 	err = m.reply(ctx, name)
 	return time.Since(began), err
 }
+
+// patience is how long an answer may take: the heaviest program needs a minute for its first one on a busy machine.
+const patience = 2 * time.Minute
 
 const processSettings = "[sandbox]\nkind = \"process\"\n"
 

@@ -72,7 +72,7 @@ func run() error {
 	b := &bundle{bin: bin, work: work, n: *n}
 	var all []row
 	for _, m := range []measurement{
-		{"parser", parser}, {"mailbox", mailboxes}, {"runner", alone}, {"tool", tools}, {"warm", warm}, {"cold", cold}, {"host", hosts}, {"live", live}, {"claude", claude}, {"loop", loop},
+		{"parser", parser}, {"mailbox", mailboxes}, {"runner", alone}, {"tool", tools}, {"warm", warm}, {"cold", cold}, {"host", hosts}, {"live", live}, {"program", programs}, {"loop", loop},
 	} {
 		if !strings.Contains(m.name, *only) {
 			continue
