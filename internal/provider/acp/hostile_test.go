@@ -1,0 +1,21 @@
+package acp_test
+
+import (
+	"testing"
+	"time"
+
+	"nanoclaw/internal/provider"
+	"nanoclaw/internal/provider/acp"
+	"nanoclaw/internal/provider/providertest"
+)
+
+func TestHostileProgram(t *testing.T) {
+	t.Parallel()
+	providertest.Hostile(t, "11111111-2222-4333-8444-555555555555", func(t *testing.T, program string, env map[string]string) provider.Provider {
+		p, err := acp.New(acp.Options{Command: []string{program}, Home: t.TempDir(), Env: env, InitWait: time.Second})
+		if err != nil {
+			t.Fatal(err)
+		}
+		return p
+	})
+}
