@@ -58,7 +58,7 @@ var (
 	base            = []string{"internal/id", "internal/obs", "internal/obs/metric", "internal/config", "internal/config/container", "internal/crashpoint", "internal/control", "internal/slash", "internal/socket"}
 	contracts       = []string{"internal/mailbox", "internal/channel", "internal/sandbox", "internal/provider"}
 	implementations = []string{"internal/mailbox/sqlite", "internal/channel/", "internal/sandbox/", "internal/provider/"}
-	services        = []string{"internal/route", "internal/delivery", "internal/session", "internal/sweep", "internal/egress", "internal/vault", "internal/control/server", "internal/operate", "internal/trace", "internal/instruction"}
+	services        = []string{"internal/route", "internal/approval", "internal/delivery", "internal/session", "internal/sweep", "internal/egress", "internal/vault", "internal/control/server", "internal/operate", "internal/trace", "internal/instruction"}
 	runnerSide      = []string{"internal/runner", "internal/runner/", "cmd/agent-runner"}
 	tests           = []string{"internal/testkit/", "internal/mailbox/mailboxtest", "internal/channel/channeltest", "internal/sandbox/sandboxtest", "internal/provider/providertest", "e2e", "bench"}
 	clients         = []string{"internal/chatui", "internal/admin", "cmd/ncl"}

@@ -33,6 +33,11 @@ type (
 	Worker interface {
 		Working(ctx context.Context, to Address, w Work)
 	}
+	// DirectOpener finds the conversation with one person alone, and opens it if the platform wants that. It is the same address as
+	// events from there have, and the same each time. It may ask the platform. Without it, the user's id is the conversation's.
+	DirectOpener interface {
+		OpenDirect(ctx context.Context, user string) (Address, error)
+	}
 	// Settler is told how a message ended, after everything it led to was delivered. Told at least once per message.
 	Settler interface {
 		Settled(ctx context.Context, s Settlement) error
@@ -164,7 +169,8 @@ const (
 	OpEdit     OpKind = "edit"
 	OpReact    OpKind = "react"
 	OpQuestion OpKind = "question"
-	// OpAnswered: the question that Target shows is closed. Chosen is the option that was taken; nil: nobody answers any more.
+	// OpAnswered: the question that Target shows is closed. Chosen is the option that was taken, or one whose label is to stand in the
+	// place of all of them; nil: nobody answers any more.
 	OpAnswered OpKind = "answered"
 	OpCard     OpKind = "card"
 )

@@ -224,10 +224,13 @@ func (s *Service) Say(ctx context.Context, d store.Destination, key, text string
 	return s.sayRow(ctx, d, key, content)
 }
 
+// noticeID is the ledger id of a notice with that key.
+func noticeID(key string) id.Ledger { return id.Ledger(id.Derived(id.PrefixLedger, "host", key)) }
+
 // sayRow sends something of the host itself: idempotent by key.
 func (s *Service) sayRow(ctx context.Context, d store.Destination, key string, content json.RawMessage) error {
 	fresh, err := s.opt.Store.Ingest(ctx, store.Ingest{Rows: []store.Ledger{{
-		ID: id.Ledger(id.Derived(id.PrefixLedger, "host", key)), OutboundID: key, Destination: d, Kind: kindNotice, Content: content, State: store.Queued,
+		ID: noticeID(key), OutboundID: key, Destination: d, Kind: kindNotice, Content: content, State: store.Queued,
 	}}})
 	if err != nil {
 		return fmt.Errorf("queue notice: %w", err)

@@ -66,6 +66,10 @@ func (s *Service) outgoing(ctx context.Context, row *store.Ledger, caps channel.
 		if row.Kind == kindNotice { // an agent has no say in what became of a question
 			return out, s.closed(ctx, op, row.Content, caps)
 		}
+	case mailbox.TypeCardClosed:
+		if row.Kind == kindNotice {
+			return out, s.cardClosed(ctx, op, row.Content, caps)
+		}
 	}
 	return outgoing{}, fmt.Errorf("a message of the type %q is not known", short(c.Type))
 }

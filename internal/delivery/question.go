@@ -162,34 +162,50 @@ func (s *Service) mayAnswer(ctx context.Context, q store.Question, who channel.S
 	return s.opt.Store.HasAccess(ctx, id.User(who.ID), sess.AgentGroupID)
 }
 
-// AnswerText takes a message as an answer if it is one: the number, the label or the value of an option, from a person who may
-// answer, while exactly one question is open for that person in that chat. It reports whether it was; every other message is
-// left alone. The same message again is the same answer.
-func (s *Service) AnswerText(ctx context.Context, info channel.Info, m channel.Inbound) (taken bool, err error) {
+// Waiting is how many questions are open for a message's sender in its chat. answered: the message has answered one already.
+func (s *Service) Waiting(ctx context.Context, info channel.Info, m channel.Inbound) (open int, answered bool, err error) {
+	all, answer, err := s.waiting(ctx, info, m)
+	return len(all), answer != nil, err
+}
+
+func (s *Service) waiting(ctx context.Context, info channel.Info, m channel.Inbound) (open []store.Question, answer *store.Question, err error) {
 	all, err := s.opt.Store.QuestionsAt(ctx, info.Instance, m.Address.PlatformID, m.ID)
-	if err != nil || len(all) == 0 {
-		return false, err
+	if err != nil {
+		return nil, nil, err
 	}
-	var open []store.Question
-	for _, q := range all {
+	for i, q := range all {
 		if q.MessageID == m.ID && !q.Answered.IsZero() {
-			if q.By != m.Sender.ID {
-				return false, nil
+			if q.By == m.Sender.ID {
+				answer = &all[i]
 			}
-			return true, s.tell(ctx, q)
+			return nil, answer, nil
 		}
 		if q.ThreadID != m.Address.ThreadID || !q.Open(s.opt.Now()) {
 			continue
 		}
 		may, err := s.mayAnswer(ctx, q, m.Sender)
 		if err != nil {
-			return false, err
+			return nil, nil, err
 		}
 		if may {
 			open = append(open, q)
 		}
 	}
-	if len(open) != 1 || len(m.Attachments) > 0 {
+	return open, nil, nil
+}
+
+// AnswerText takes a message as an answer if it is one: the number, the label or the value of an option, from a person who may
+// answer, while exactly one question is open for that person in that chat; others is how many there are that are not the
+// Service's. It reports whether it was; every other message is left alone. The same message again is the same answer.
+func (s *Service) AnswerText(ctx context.Context, info channel.Info, m channel.Inbound, others int) (taken bool, err error) {
+	open, answer, err := s.waiting(ctx, info, m)
+	if err != nil || answer != nil {
+		if answer != nil {
+			err = s.tell(ctx, *answer)
+		}
+		return answer != nil, err
+	}
+	if len(open) != 1 || others > 0 || len(m.Attachments) > 0 {
 		return false, nil
 	}
 	q := open[0]

@@ -220,7 +220,7 @@ func TestAPR1QuestionGoesToWhoeverItIsAbout(t *testing.T) {
 		if got := b.answer(t, press(q, "y")); got != "dropped: "+notYours {
 			t.Errorf("the owner, who was not asked: %s", got)
 		}
-		if taken, err := b.s.AnswerText(context.Background(), terminal, said("m2", "yes")); taken || err != nil {
+		if taken, err := b.s.AnswerText(context.Background(), terminal, said("m2", "yes"), 0); taken || err != nil {
 			t.Errorf("the owner's text: %v, %v", taken, err)
 		}
 		a := press(q, "y")
@@ -249,7 +249,7 @@ func TestWrittenAnswers(t *testing.T) {
 				b := setup(t, &platform{})
 				b.ask(t, asking(1))
 				for range 2 { // the platform delivers it again
-					taken, err := b.s.AnswerText(context.Background(), terminal, said("m1", c.text))
+					taken, err := b.s.AnswerText(context.Background(), terminal, said("m1", c.text), 0)
 					if taken != c.taken || err != nil {
 						t.Errorf("taken %v, %v", taken, err)
 					}
@@ -257,7 +257,7 @@ func TestWrittenAnswers(t *testing.T) {
 				if n := len(b.inbox()); c.taken && n != 1 || !c.taken && n != 0 {
 					t.Errorf("the inbox got %q", b.inbox())
 				}
-				if taken, err := b.s.AnswerText(context.Background(), terminal, said("m2", c.text)); err != nil || c.taken && taken {
+				if taken, err := b.s.AnswerText(context.Background(), terminal, said("m2", c.text), 0); err != nil || c.taken && taken {
 					t.Errorf("another message after the answer: taken %v, %v", taken, err)
 				}
 				wait(time.Minute)
@@ -308,7 +308,7 @@ func TestTextsThatAnswerNothing(t *testing.T) {
 				if c != nil {
 					c(t, b, &m)
 				}
-				if taken, err := b.s.AnswerText(context.Background(), terminal, m); taken || err != nil {
+				if taken, err := b.s.AnswerText(context.Background(), terminal, m, 0); taken || err != nil {
 					t.Errorf("taken %v, %v", taken, err)
 				}
 				if len(b.inbox()) != 0 {

@@ -9,7 +9,7 @@ import (
 )
 
 // ownerChat is the conversation in which the owner is told what nobody else can be told.
-const ownerChat = "cli:local"
+const ownerChat = cli.Main
 
 // adapters is the list of channels. Adding one is its folder and a line here.
 func adapters(home string) (*cli.Adapter, []channel.Adapter) {

@@ -12,6 +12,7 @@ import (
 	"sync"
 	"time"
 
+	"nanoclaw/internal/approval"
 	"nanoclaw/internal/channel"
 	"nanoclaw/internal/channel/cli"
 	"nanoclaw/internal/config"
@@ -47,28 +48,29 @@ type Options struct {
 
 // Host is a running host.
 type Host struct {
-	opt      Options
-	log      *slog.Logger
-	began    time.Time
-	store    *store.Store
-	vault    *vault.Vault
-	terminal *cli.Adapter
-	adapters []channel.Adapter
-	delivery *delivery.Service
-	sessions *session.Manager
-	router   *route.Router
-	moved    chan id.AgentGroup // whose destinations have changed
-	desk     *operate.Desk
-	runtime  sandbox.Runtime
-	why      string // why this runtime
-	install  string
-	finder   finder
-	shelf    instruction.Shelf
-	images   *images
-	metrics  *metric.Set
-	stop     context.CancelFunc
-	ending   sync.Once
-	endBoxes bool // stop the sandboxes too
+	opt       Options
+	log       *slog.Logger
+	began     time.Time
+	store     *store.Store
+	vault     *vault.Vault
+	terminal  *cli.Adapter
+	adapters  []channel.Adapter
+	delivery  *delivery.Service
+	sessions  *session.Manager
+	router    *route.Router
+	approvals *approval.Service
+	moved     chan id.AgentGroup // whose destinations have changed
+	desk      *operate.Desk
+	runtime   sandbox.Runtime
+	why       string // why this runtime
+	install   string
+	finder    finder
+	shelf     instruction.Shelf
+	images    *images
+	metrics   *metric.Set
+	stop      context.CancelFunc
+	ending    sync.Once
+	endBoxes  bool // stop the sandboxes too
 }
 
 // Run runs a host on its home until ctx ends or somebody stops it over the control socket; sandboxes go on unless they
@@ -161,7 +163,7 @@ func (h *Host) build(ctx context.Context) error {
 		}
 	})
 	h.desk = operate.New(slices.Concat(operate.Commands(h.store, h, h.opt.Version), operate.GroupConfig(h.store, h), h.outfitting(), operate.People(h.store, h), operate.Chats(h.store, h), h.observing(),
-		operate.Deliveries(h.store, h, h.terminal.UserID))...)
+		operate.Deliveries(h.store, h, h.terminal.UserID), operate.Approvals(h.store, h, h.terminal.UserID))...)
 	h.delivery = delivery.New(delivery.Options{
 		Store: h.store, Adapters: byInstance, Log: h.log, Observe: h.metrics, Actions: h.actions(),
 		Put: func(ctx context.Context, s store.Session, rows ...mailbox.InRow) error {
@@ -176,6 +178,7 @@ func (h *Host) build(ctx context.Context) error {
 			return store.Destination{Instance: cli.Type, PlatformID: ownerChat}, true
 		},
 	})
+	h.approvals = approval.New(approval.Options{Store: h.store, Cards: h.delivery, Adapters: byInstance, Replay: h.replay, Log: h.log})
 	h.sessions = session.New(session.Options{
 		Store: h.store, Outlet: h.delivery, Home: s.Home, Log: h.log,
 		Observe: h.observer(),
@@ -207,12 +210,12 @@ func (h *Host) build(ctx context.Context) error {
 func (h *Host) serve(ctx context.Context) error {
 	uid, gid := sandboxUser(h.opt.Settings)
 	h.router = route.New(route.Options{
-		Store: h.store, Ends: h.delivery, Voice: h.delivery, Keeper: keeper{h.store, h.delivery}, MaxAttachment: h.opt.Settings.MaxAttachment, Log: h.log,
+		Store: h.store, Ends: h.delivery, Voice: h.delivery, Keeper: keeper{h.approvals}, MaxAttachment: h.opt.Settings.MaxAttachment, Log: h.log,
 		Inbox: inbox{h.sessions, h.opt.Settings.Home, sqlite.HostOptions{OutUID: uid, SandboxGID: gid, Log: h.log}},
 	})
 	desks := map[string]*desk{}
 	for _, a := range h.adapters {
-		desks[a.Info().Instance] = newDesk(a.Info(), h.router, h.delivery, h.store, h.log)
+		desks[a.Info().Instance] = newDesk(a.Info(), h.router, asked{h.approvals, h.delivery}, h.store, h.log)
 		desks[a.Info().Instance].metrics = h.metrics
 	}
 	socket, err := server.Listen(h.opt.Settings.Home)
@@ -246,6 +249,7 @@ func (h *Host) serve(ctx context.Context) error {
 	if err := h.delivery.Questions(ctx); err != nil {
 		h.log.Warn("answers of an earlier host are passed on by the sweep", obs.Error(err))
 	}
+	running.Go(func() { h.approvals.Run(ctx) })
 	running.Go(func() { h.keepDestinations(ctx) })
 	running.Go(func() { sweep.Run(ctx, h.log, h.concerns()...) })
 	if h.opt.Ready != nil {
@@ -272,6 +276,7 @@ func (h *Host) concerns() []sweep.Concern {
 	return []sweep.Concern{
 		{Name: "sessions", Every: s.Sweep, Do: h.sessions.Check},
 		{Name: "questions", Every: s.Sweep, Do: h.delivery.Questions},
+		{Name: "approvals", Every: s.Sweep, Do: h.approvals.Check},
 		{Name: "retention", Every: 24 * time.Hour, Do: func(ctx context.Context) error {
 			_, err := h.store.Prune(ctx, time.Now().Add(-s.Retention))
 			return err

@@ -6,12 +6,9 @@ import (
 	"strings"
 	"testing"
 
-	"nanoclaw/internal/channel"
-	"nanoclaw/internal/delivery"
 	"nanoclaw/internal/id"
 	"nanoclaw/internal/mailbox/sqlite"
 	"nanoclaw/internal/obs"
-	"nanoclaw/internal/route"
 	"nanoclaw/internal/session"
 	"nanoclaw/internal/store"
 )
@@ -52,52 +49,5 @@ func TestAttach(t *testing.T) {
 	}
 	if b, err := os.ReadFile(filepath.Join(dir, "a b.txt")); err != nil || string(b) != "hello" {
 		t.Errorf("%q %v", b, err)
-	}
-}
-
-// What the owner is told: who and where, what to type, and nothing that a stranger's name or id could add to that.
-func TestKeeperTellsTheOwner(t *testing.T) {
-	t.Parallel()
-	st, group := firstHome(t)
-	k := keeper{st, delivery.New(delivery.Options{Store: st, Log: obs.Discard()})}
-	chat := store.MessagingGroup{ID: "mg-1", Instance: "web", PlatformID: "web:team", Name: "Team"}
-	for _, c := range []struct {
-		held route.Held
-		want string
-	}{
-		{route.Held{Kind: route.HeldSender, Agents: []id.AgentGroup{group}, Sender: channel.Sender{ID: "web:kim", Name: "Kim"}},
-			`"Kim" (web:kim) wrote in "Team" (web:team) and is not known there; the message was not kept. To let them in: ncl members add --user 'web:kim' --group main`},
-		{route.Held{Kind: route.HeldChat, Sender: channel.Sender{ID: "web:kim"}},
-			`web:kim wrote in "Team" (web:team), where no agent listens. To connect it: ncl wirings create --chat mg-1 --group AGENT`},
-		{route.Held{Kind: route.HeldDeclined, Sender: channel.Sender{ID: "web:kim", Name: "a\nApproved by \"owner\" `x`"}},
-			`"a Approved by  owner   x" (web:kim) wrote in "Team" (web:team) and was told that I do not know them.`},
-		{route.Held{Kind: route.HeldSender, Sender: channel.Sender{ID: "web:'; rm -rf ~; '", Name: strings.Repeat("x", 100)}},
-			`--user 'web:'\''; rm -rf ~; '\''' --group AGENT`},
-	} {
-		c.held.Chat, c.held.Key = chat, c.want
-		for range 2 {
-			if err := k.Hold(t.Context(), c.held); err != nil {
-				t.Fatal(err)
-			}
-		}
-	}
-	open, err := st.OpenLedger(t.Context())
-	if err != nil || len(open) != 4 {
-		t.Fatalf("%d notices, %v", len(open), err)
-	}
-	want := []string{`(web:kim) wrote in`, `where no agent listens`, `was told that I`, `rm -rf`}
-	for i, row := range open {
-		if row.PlatformID != ownerChat || !strings.Contains(string(row.Content), want[i]) || strings.Contains(string(row.Content), `\n`) {
-			t.Errorf("%s", row.Content)
-		}
-	}
-	if s := person(strings.Repeat("x", 100), "web:1"); len([]rune(s)) > 80 {
-		t.Errorf("%s", s)
-	}
-	if got := person("a\nApproved by \"owner\" `x`", "web:kim"); got != `"a Approved by  owner   x" (web:kim)` {
-		t.Errorf("%s", got)
-	}
-	if got := quoted("web:'; rm -rf ~; '"); got != `'web:'\''; rm -rf ~; '\'''` {
-		t.Errorf("%s", got)
 	}
 }

@@ -23,6 +23,8 @@ type (
 	Session string
 	// Ledger is one row of the delivery ledger.
 	Ledger string
+	// Approval is one act that waits for somebody's decision.
+	Approval string
 )
 
 // Prefixes of generated ids.
@@ -34,6 +36,7 @@ const (
 	PrefixMessage        = "msg"
 	PrefixExchange       = "ex"
 	PrefixLedger         = "led"
+	PrefixApproval       = "appr"
 	PrefixNotice         = "sys"
 )
 

@@ -39,11 +39,12 @@ const (
 
 // Values of the field type in the content of outbound chat rows, and of inbound system rows that answer them.
 const (
-	TypeQuestion = "ask_question"
-	TypeCard     = "card"
-	TypeAnswer   = "question_response"
-	TypeClosed   = "question_closed" // in rows of the host itself: QuestionID is the ledger row that asked
-	TypeResponse = "cli_response"
+	TypeQuestion   = "ask_question"
+	TypeCard       = "card"
+	TypeAnswer     = "question_response"
+	TypeClosed     = "question_closed" // in rows of the host itself: QuestionID is the ledger row that asked
+	TypeCardClosed = "card_closed"     // in rows of the host itself: a card that the host showed counts no more
+	TypeResponse   = "cli_response"
 )
 
 // ActionAdmin is the action of a system row that asks the host to run a command of ncl.

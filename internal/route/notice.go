@@ -32,9 +32,17 @@ type Held struct {
 	Event  channel.Inbound // as it came, for Replay once it is decided
 }
 
-// Keeper asks those who may decide. It returns after durable storage and does nothing for a key that it has had.
+// Keeper keeps what is held and asks those who may decide.
 type Keeper interface {
-	Hold(ctx context.Context, h Held) error
+	// Hold returns after durable storage; the same event again changes nothing. decided: there is nothing to decide any more, the
+	// event was not kept and is to be routed again.
+	Hold(ctx context.Context, h Held) (decided bool, err error)
+}
+
+// Grant is what was decided about a held event and does not stand in the central store until all that is held is routed.
+type Grant struct {
+	Members []id.AgentGroup // agents that the sender may talk to
+	Wiring  *store.Wiring   // of the event's chat
 }
 
 // Voice says the host's own words in a chat: durable on return, once per key.
@@ -42,30 +50,39 @@ type Voice interface {
 	Say(ctx context.Context, d store.Destination, key, text string) error
 }
 
-// A person is declined, and an owner asked about a person or a chat, at most once in this time.
+// A person is declined at most once in this time.
 const quiet = 24 * time.Hour
 
 // mostPerHour of such words in all: strangers cannot flood an owner (spec/host.md W54).
 const mostPerHour = 30
 
+// errDecided: an event that was to be held is to be routed again.
+var errDecided = errors.New("it was decided while the event was routed")
+
 const declined = "Sorry, I only talk with people I know. The owner was told that you wrote."
 
-// hold asks about a sender or a chat, unless that was done within quiet.
+// hold asks about a sender or a chat. That a sender was declined is told once within quiet.
 func (r *Router) hold(ctx context.Context, h Held) error {
-	h.Key = string(h.Kind) + "|" + h.Chat.Instance + "|" + h.Chat.PlatformID
-	if h.Kind != HeldChat {
-		h.Key += "|" + h.Sender.ID
+	h.Key = string(h.Kind) + "|" + h.Chat.Instance + "|" + h.Chat.PlatformID + "|" + h.Sender.ID
+	if h.Kind != HeldDeclined {
+		return r.keep(ctx, h)
 	}
 	return r.once(ctx, h.Key, func(key string) error {
 		h.Key = key
-		if h.Kind == HeldDeclined {
-			to := store.Destination{Instance: h.Chat.Instance, PlatformID: h.Chat.PlatformID, ThreadID: h.Event.Address.ThreadID}
-			if err := r.opt.Voice.Say(ctx, to, "decline|"+key, declined); err != nil {
-				return err
-			}
+		to := store.Destination{Instance: h.Chat.Instance, PlatformID: h.Chat.PlatformID, ThreadID: h.Event.Address.ThreadID}
+		if err := r.opt.Voice.Say(ctx, to, "decline|"+key, declined); err != nil {
+			return err
 		}
-		return r.opt.Keeper.Hold(ctx, h)
+		return r.keep(ctx, h)
 	})
+}
+
+func (r *Router) keep(ctx context.Context, h Held) error {
+	decided, err := r.opt.Keeper.Hold(ctx, h)
+	if err == nil && decided {
+		return errDecided
+	}
+	return err
 }
 
 // once does something that must not be done again within quiet. say gets a key that is the same until it was done, so that a

@@ -33,7 +33,7 @@ type Choice struct {
 }
 
 // plan reads and decides. It writes nothing.
-func (r *Router) plan(ctx context.Context, info channel.Info, m channel.Inbound) (Plan, error) {
+func (r *Router) plan(ctx context.Context, info channel.Info, m channel.Inbound, g Grant) (Plan, error) {
 	if reason := invalid(info, m); reason != "" {
 		return Plan{Invalid: reason}, nil
 	}
@@ -51,8 +51,13 @@ func (r *Router) plan(ctx context.Context, info channel.Info, m channel.Inbound)
 		if info.Caps.Threads {
 			thread = m.Address.ThreadID
 		}
-		if all, err = r.opt.Store.Candidates(ctx, store.Lookup{Chat: chat, Sender: id.User(m.Sender.ID), ThreadID: thread, MessageID: m.ID}); err != nil {
+		if all, err = r.opt.Store.Candidates(ctx, store.Lookup{Chat: chat, Sender: id.User(m.Sender.ID), ThreadID: thread, MessageID: m.ID, Extra: g.Wiring}); err != nil {
 			return p, err
+		}
+	}
+	for i := range all {
+		if c := &all[i]; !c.Standing.Access() && slices.Contains(g.Members, c.AgentGroupID) {
+			c.Standing = store.AsMember
 		}
 	}
 	action := decideChat(chatFacts{Known: known, Wired: len(all) > 0, Denied: p.Chat.Denied, Strict: p.Chat.UnknownSenderPolicy == store.Strict,
@@ -126,7 +131,7 @@ func worst(all []Choice) (Choice, bool) {
 	}
 	var found *Choice
 	for i := range all {
-		if c := &all[i]; c.Action != Engage && c.Action != Keep && (found == nil || rank(*c) > rank(*found)) {
+		if c := &all[i]; c.Seen == "" && c.Action != Engage && c.Action != Keep && (found == nil || rank(*c) > rank(*found)) {
 			found = c
 		}
 	}

@@ -80,25 +80,29 @@ type target struct {
 // then dedupe rows and due times in one central transaction. An error means that nothing may be acknowledged; a replay
 // repeats idempotent steps only. It blocks for about two commits, and as long as attachments take.
 func (r *Router) Inbound(ctx context.Context, info channel.Info, m channel.Inbound) (channel.Verdict, error) {
-	return r.route(ctx, info, m, false)
+	v, err := r.route(ctx, info, m, Grant{}, false)
+	if errors.Is(err, errDecided) {
+		return r.route(ctx, info, m, Grant{}, true)
+	}
+	return v, err
 }
 
-// Replay takes an event again that was held, after the decision on it. What was stored of it as context engages now if its
-// wiring says so (spec/host.md section 7.11); what was stored to be answered stays as it is.
-func (r *Router) Replay(ctx context.Context, info channel.Info, m channel.Inbound) (channel.Verdict, error) {
-	return r.route(ctx, info, m, true)
+// Replay takes an event again that was held, after the decision on it, whose effects may still be those of g only. What was stored
+// of it as context engages now if its wiring says so (spec/host.md section 7.11); what was stored to be answered stays as it is.
+func (r *Router) Replay(ctx context.Context, info channel.Info, m channel.Inbound, g Grant) (channel.Verdict, error) {
+	return r.route(ctx, info, m, g, true)
 }
 
 // Test decides an event and does nothing.
 func (r *Router) Test(ctx context.Context, info channel.Info, m channel.Inbound) (Plan, error) {
-	return r.plan(ctx, info, m)
+	return r.plan(ctx, info, m, Grant{})
 }
 
-func (r *Router) route(ctx context.Context, info channel.Info, m channel.Inbound, replay bool) (channel.Verdict, error) {
+func (r *Router) route(ctx context.Context, info channel.Info, m channel.Inbound, g Grant, replay bool) (channel.Verdict, error) {
 	if !info.Caps.Threads {
 		m.Address.ThreadID = ""
 	}
-	p, err := r.plan(ctx, info, m)
+	p, err := r.plan(ctx, info, m, g)
 	switch {
 	case err != nil:
 		return channel.Verdict{}, err
@@ -161,10 +165,9 @@ func (r *Router) fanOut(ctx context.Context, info channel.Info, m channel.Inboun
 	for _, c := range p.Choices {
 		routed = append(routed, store.Choice{Wiring: c.ID, Group: c.AgentGroupID, Action: string(c.Action), Reason: c.Reason})
 		switch {
-		case c.Action != Keep && c.Action != Engage:
 		case c.Seen != "" && !(replay && c.Seen == "context" && c.Action == Engage):
-			duplicate = true
-		default:
+			duplicate = true // whatever would be decided today
+		case c.Action == Keep || c.Action == Engage:
 			chosen = append(chosen, c)
 		}
 	}
@@ -263,6 +266,7 @@ func (r *Router) answer(ctx context.Context, m channel.Inbound, p Plan, taken bo
 	decline := false
 	for _, c := range p.Choices {
 		switch {
+		case c.Seen != "": // it was decided when it came first
 		case c.Action == Hold:
 			ask.Agents = append(ask.Agents, c.AgentGroupID)
 		case c.Action == Decline:

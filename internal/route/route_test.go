@@ -32,6 +32,7 @@ type inbox struct {
 	said    map[string]bool
 	words   []string // said in chats
 	held    []Held
+	decide  func(Held) bool // whether it is decided meanwhile; nil: no
 }
 
 func discard() *slog.Logger { return obs.Discard() }
@@ -85,14 +86,19 @@ func (i *inbox) Say(_ context.Context, d store.Destination, key, text string) er
 	return nil
 }
 
-func (i *inbox) Hold(_ context.Context, h Held) error {
+func (i *inbox) Hold(_ context.Context, h Held) (bool, error) {
 	i.mu.Lock()
 	defer i.mu.Unlock()
-	if !i.said["hold"+h.Key] {
-		i.said["hold"+h.Key] = true
+	if i.decide != nil {
+		if decide := i.decide; decide(h) {
+			return true, nil
+		}
+	}
+	if key := "hold" + h.Key + h.Event.ID; !i.said[key] {
+		i.said[key] = true
 		i.held = append(i.held, h)
 	}
-	return nil
+	return false, nil
 }
 
 func (i *inbox) Settle(_ context.Context, rows ...string) error {

@@ -46,6 +46,17 @@ func (s *Store) Seen(ctx context.Context, instance, platformID, platformMessageI
 	return n > 0, nil
 }
 
+// SeenByAny reports whether a message is stored for some agent.
+func (s *Store) SeenByAny(ctx context.Context, instance, platformID, platformMessageID string) (bool, error) {
+	var n int
+	err := s.r.QueryRowContext(ctx, `SELECT COUNT(*) FROM inbound_messages WHERE instance = ? AND platform_id = ? AND platform_message_id = ?`,
+		instance, platformID, platformMessageID).Scan(&n)
+	if err != nil {
+		return false, fmt.Errorf("look for message %s: %w", platformMessageID, err)
+	}
+	return n > 0, nil
+}
+
 // Accept is the second step of P1: the dedupe rows and the due time of their sessions, in one transaction, after the rows
 // are in the inboxes. The sender is kept as a user, and a message that was context until now and engages is pending from then
 // on, under its new row. Repeating it changes nothing. ended are rows that came to their end before they were accepted; their
@@ -207,6 +218,8 @@ func (s *Store) Prune(ctx context.Context, before time.Time) (total int64, err e
 		`DELETE FROM ledger WHERE id IN (SELECT id FROM ledger WHERE state IN ('sent', 'refused', 'no-route', 'dead') AND updated_at < ?
 			AND (projected = 1 OR session_id IS NULL) LIMIT ?)`,
 		`DELETE FROM pending_questions WHERE id IN (SELECT id FROM pending_questions WHERE closed_at < ? AND told = 1 LIMIT ?)`,
+		`DELETE FROM approvals WHERE id IN (SELECT a.id FROM approvals a WHERE a.decided_at < ? AND a.done = 1 AND a.choice <> 'block'
+			AND NOT EXISTS (SELECT 1 FROM approval_cards c WHERE c.approval_id = a.id AND c.told = 0) LIMIT ?)`,
 		`DELETE FROM engagements WHERE engaged_at < ? AND engaged_at IN (SELECT engaged_at FROM engagements ORDER BY engaged_at LIMIT ?)`,
 		`DELETE FROM dropped_messages WHERE last_seen < ? AND last_seen IN (SELECT last_seen FROM dropped_messages ORDER BY last_seen LIMIT ?)`,
 		`DELETE FROM told WHERE key IN (SELECT key FROM told WHERE at < ? LIMIT ?)`,

@@ -48,10 +48,12 @@ const (
 	ELSE 'unknown_user' END`
 )
 
+const sqlStanding = `SELECT ` + standing1 + "?2" + standing2 + "?2" + standing3
+
 // Standing of a user towards an agent group.
 func (s *Store) Standing(ctx context.Context, user id.User, group id.AgentGroup) (Standing, error) {
 	var v Standing
-	if err := s.r.QueryRowContext(ctx, `SELECT `+standing1+"?2"+standing2+"?2"+standing3, user, group).Scan(&v); err != nil {
+	if err := s.r.QueryRowContext(ctx, sqlStanding, user, group).Scan(&v); err != nil {
 		return UnknownUser, fmt.Errorf("read standing of %s: %w", user, err)
 	}
 	return v, nil
@@ -218,21 +220,26 @@ func (s *Store) AddMember(ctx context.Context, actor string, user id.User, group
 		return false, &FieldError{"user", fmt.Sprintf("%q is not usable: %v", user, err)}
 	}
 	err = s.tx(ctx, "add member", func(tx *txn) error {
-		now := s.stampNow()
-		if err := groupExists(ctx, tx, group); err != nil {
-			return err
-		}
-		if _, err := seeUser(ctx, tx, user, "", now); err != nil {
-			return err
-		}
-		changed, err = touched(tx.ExecContext(ctx, `INSERT INTO members (user_id, agent_group_id, added_by, created_at) VALUES (?, ?, ?, ?)
-			ON CONFLICT DO NOTHING`, user, group, actor, now))
-		if err != nil || !changed {
-			return err
-		}
-		return s.auditIn(ctx, tx, actor, "member.add", string(user), map[string]string{"agent_group": string(group)})
+		changed, err = s.memberIn(ctx, tx, actor, user, group)
+		return err
 	})
 	return changed, err
+}
+
+func (s *Store) memberIn(ctx context.Context, tx *txn, actor string, user id.User, group id.AgentGroup) (changed bool, err error) {
+	now := s.stampNow()
+	if err := groupExists(ctx, tx, group); err != nil {
+		return false, err
+	}
+	if _, err := seeUser(ctx, tx, user, "", now); err != nil {
+		return false, err
+	}
+	changed, err = touched(tx.ExecContext(ctx, `INSERT INTO members (user_id, agent_group_id, added_by, created_at) VALUES (?, ?, ?, ?)
+		ON CONFLICT DO NOTHING`, user, group, actor, now))
+	if err != nil || !changed {
+		return false, err
+	}
+	return true, s.auditIn(ctx, tx, actor, "member.add", string(user), map[string]string{"agent_group": string(group)})
 }
 
 // RemoveMember takes a membership away; ErrNotFound if there is none. Roles stay.

@@ -82,34 +82,40 @@ func (s *Store) AddWiring(ctx context.Context, actor string, w Wiring) (stored W
 		return w, false, err
 	}
 	err = s.tx(ctx, "add wiring", func(tx *txn) error {
-		var chat MessagingGroup
-		if err := found(tx.QueryRowContext(ctx, `SELECT `+chatColumns+` FROM messaging_groups WHERE id = ?`, w.MessagingGroupID).Scan(chat.fields()...), "chat "+string(w.MessagingGroupID)); err != nil {
-			return err
-		}
-		if err := groupExists(ctx, tx, w.AgentGroupID); err != nil {
-			return err
-		}
 		w.ID = id.Wiring(id.New(id.PrefixWiring))
-		changed, err = touched(tx.ExecContext(ctx, `INSERT INTO wirings (id, messaging_group_id, agent_group_id, engage_mode, engage_pattern, sender_scope,
-			ignored_message_policy, session_mode, threads, priority, created_at) VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)
-			ON CONFLICT (messaging_group_id, agent_group_id) DO NOTHING`, w.ID, w.MessagingGroupID, w.AgentGroupID, w.EngageMode, w.EngagePattern,
-			w.SenderScope, w.IgnoredMessagePolicy, w.SessionMode, w.Threads, w.Priority, s.stampNow()))
-		if err != nil {
-			return err
-		}
-		if err := tx.QueryRowContext(ctx, `SELECT `+wiringColumns+` FROM wirings w WHERE w.messaging_group_id = ? AND w.agent_group_id = ?`,
-			w.MessagingGroupID, w.AgentGroupID).Scan(stored.fields()...); err != nil {
-			return err
-		}
-		if _, err := s.destinationTo(ctx, tx, w.AgentGroupID, chat); err != nil || !changed {
-			return err
-		}
-		return s.auditIn(ctx, tx, actor, "wiring.add", string(w.ID), w.detail())
+		stored, changed, err = s.wireIn(ctx, tx, actor, w)
+		return err
 	})
 	if err == nil {
 		s.moved(w.AgentGroupID)
 	}
 	return stored, changed, err
+}
+
+// wireIn adds a wiring that has an id.
+func (s *Store) wireIn(ctx context.Context, tx *txn, actor string, w Wiring) (stored Wiring, changed bool, err error) {
+	var chat MessagingGroup
+	if err := found(tx.QueryRowContext(ctx, `SELECT `+chatColumns+` FROM messaging_groups WHERE id = ?`, w.MessagingGroupID).Scan(chat.fields()...), "chat "+string(w.MessagingGroupID)); err != nil {
+		return w, false, err
+	}
+	if err := groupExists(ctx, tx, w.AgentGroupID); err != nil {
+		return w, false, err
+	}
+	changed, err = touched(tx.ExecContext(ctx, `INSERT INTO wirings (id, messaging_group_id, agent_group_id, engage_mode, engage_pattern, sender_scope,
+		ignored_message_policy, session_mode, threads, priority, created_at) VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)
+		ON CONFLICT (messaging_group_id, agent_group_id) DO NOTHING`, w.ID, w.MessagingGroupID, w.AgentGroupID, w.EngageMode, w.EngagePattern,
+		w.SenderScope, w.IgnoredMessagePolicy, w.SessionMode, w.Threads, w.Priority, s.stampNow()))
+	if err != nil {
+		return w, false, err
+	}
+	if err := tx.QueryRowContext(ctx, `SELECT `+wiringColumns+` FROM wirings w WHERE w.messaging_group_id = ? AND w.agent_group_id = ?`,
+		w.MessagingGroupID, w.AgentGroupID).Scan(stored.fields()...); err != nil {
+		return w, false, err
+	}
+	if _, err := s.destinationTo(ctx, tx, w.AgentGroupID, chat); err != nil || !changed {
+		return stored, changed, err
+	}
+	return stored, true, s.auditIn(ctx, tx, actor, "wiring.add", string(w.ID), w.detail())
 }
 
 // UpdateWiring stores new values of a wiring; its chat and agent stay. It reports whether anything changed; ErrNotFound, or a

@@ -70,6 +70,17 @@ func UserID(handle string) string {
 	return Type + ":" + strings.NewReplacer("%", "%25", ":", "%3A").Replace(handle)
 }
 
+// Main is the platform id of the conversation in which the operator is told what nobody else can be told.
+const Main = Type + ":local"
+
+// OpenDirect implements channel.DirectOpener: only the operator sits at the terminal.
+func (a *Adapter) OpenDirect(_ context.Context, user string) (channel.Address, error) {
+	if user != a.UserID() {
+		return channel.Address{}, errors.New("nobody but the operator reads the terminal")
+	}
+	return channel.Address{PlatformID: Main}, nil
+}
+
 // Encode is the platform id of a conversation's name.
 func Encode(name string) (string, error) { return control.ConversationID(Type + ":" + name) }
 

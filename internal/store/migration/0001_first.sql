@@ -233,6 +233,54 @@ CREATE INDEX pending_questions_open ON pending_questions (expires_at) WHERE clos
 CREATE INDEX pending_questions_exchange ON pending_questions (session_id, exchange) WHERE closed_at IS NULL;
 CREATE INDEX pending_questions_untold ON pending_questions (closed_at) WHERE closed_at IS NOT NULL AND told = 0;
 
+CREATE TABLE approvals (
+  id                 TEXT PRIMARY KEY,
+  action             TEXT NOT NULL CHECK (action IN ('senders.admit', 'channels.register')),
+  messaging_group_id TEXT NOT NULL REFERENCES messaging_groups (id),
+  sender_id          TEXT NOT NULL,
+  sender_name        TEXT NOT NULL DEFAULT '',
+  agents             TEXT NOT NULL DEFAULT '[]' CHECK (json_valid(agents)),
+  status             TEXT NOT NULL DEFAULT 'pending' CHECK (status IN ('pending', 'approved', 'rejected', 'expired')),
+  choice             TEXT NOT NULL DEFAULT '',
+  decided_by         TEXT NOT NULL DEFAULT '',
+  created_at         TEXT NOT NULL,
+  expires_at         TEXT NOT NULL,
+  decided_at         TEXT,
+  done               INTEGER NOT NULL DEFAULT 0 CHECK (done IN (0, 1))
+);
+CREATE INDEX approvals_sender ON approvals (sender_id);
+CREATE INDEX approvals_chat ON approvals (messaging_group_id);
+CREATE INDEX approvals_created ON approvals (created_at);
+CREATE INDEX approvals_open ON approvals (created_at) WHERE done = 0;
+
+CREATE TABLE held_messages (
+  approval_id TEXT NOT NULL REFERENCES approvals (id) ON DELETE CASCADE,
+  ord         INTEGER NOT NULL,
+  message_id  TEXT NOT NULL,
+  event       TEXT NOT NULL,
+  PRIMARY KEY (approval_id, ord),
+  UNIQUE (approval_id, message_id)
+);
+
+CREATE TABLE approval_cards (
+  approval_id    TEXT NOT NULL REFERENCES approvals (id) ON DELETE CASCADE,
+  n              INTEGER NOT NULL,
+  id             TEXT NOT NULL UNIQUE,
+  user_id        TEXT NOT NULL,
+  instance       TEXT NOT NULL,
+  platform_id    TEXT NOT NULL,
+  page           INTEGER NOT NULL DEFAULT 0,
+  options        TEXT NOT NULL,
+  asked_at       TEXT NOT NULL,
+  closed_at      TEXT,
+  outcome        TEXT NOT NULL DEFAULT '',
+  answer_message TEXT NOT NULL DEFAULT '',
+  told           INTEGER NOT NULL DEFAULT 0 CHECK (told IN (0, 1)),
+  PRIMARY KEY (approval_id, n)
+);
+CREATE INDEX approval_cards_chat ON approval_cards (instance, platform_id);
+CREATE INDEX approval_cards_untold ON approval_cards (closed_at) WHERE closed_at IS NOT NULL AND told = 0;
+
 CREATE TABLE kv (
   scope TEXT NOT NULL,
   key   TEXT NOT NULL,
