@@ -309,6 +309,7 @@ func (q *query) Abort() {
 
 // terminate cancels the turn, so that its tools are cancelled, and ends the process.
 func (q *query) terminate() {
+	q.child.Remember()
 	q.mu.Lock()
 	running := q.turn != nil
 	q.cancel()

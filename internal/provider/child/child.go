@@ -60,7 +60,7 @@ type Process struct {
 
 	ending sync.Once
 	mu     sync.Mutex
-	known  []processID // descendants that were seen when the end began
+	known  []processID // descendants that were seen up to the begin of the end
 }
 
 // Start spawns the program. An error means that none runs.
@@ -173,17 +173,23 @@ func (p *Process) Exit() (stderr string, err error) {
 	return strings.TrimSpace(p.stderr.String()), err
 }
 
+// Remember notes what the program has started so far, so that End also ends those who lose their parent before it is called: an
+// interrupted program lets go of its tools.
+func (p *Process) Remember() {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	select {
+	case <-p.exited: // its number may be another's by now
+	default:
+		p.known = append(p.known, identify(descendants(p.cmd.Process.Pid))...)
+	}
+}
+
 // End ends the program in steps, each only if the one before did not do it: its input is closed, SIGTERM, SIGKILL. With hurry it
 // does not wait for the first. It returns when the program and all that it started are gone, or after a last limit.
 func (p *Process) End(hurry bool) {
 	p.ending.Do(func() {
-		p.mu.Lock()
-		select {
-		case <-p.exited: // its number may be another's by now
-		default:
-			p.known = identify(descendants(p.cmd.Process.Pid))
-		}
-		p.mu.Unlock()
+		p.Remember()
 		p.stdin.finish()
 		if hurry || !p.within(p.opt.CloseWait) {
 			_ = p.cmd.Process.Signal(syscall.SIGTERM)

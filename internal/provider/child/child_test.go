@@ -132,10 +132,45 @@ func TestQueue(t *testing.T) {
 	}
 }
 
+// A program lets go of what it started, and that has no mark: it was seen before and is gone when End returns.
+func TestRemembered(t *testing.T) {
+	t.Parallel()
+	pids := make(chan int, 1)
+	p := start(t, `env -u NANOCLAW_QUERY setsid sh -c 'trap "" TERM HUP INT; echo $$; while :; do sleep 60; done' & read -r line; exit 0`, func(l string) {
+		n, err := strconv.Atoi(l)
+		if err != nil {
+			t.Error(err)
+		}
+		pids <- n
+	})
+	pid := <-pids
+	p.Remember()
+	if err := p.Send("go"); err != nil {
+		t.Fatal(err)
+	}
+	<-p.Exited()
+	p.End(false)
+	if state, err := os.ReadFile(fmt.Sprintf("/proc/%d/stat", pid)); err == nil && !strings.Contains(string(state), ") Z ") {
+		t.Errorf("process %d is still there", pid)
+	}
+}
+
+// Of what a program writes to its standard error the end is kept.
+func TestEndOfStderr(t *testing.T) {
+	t.Parallel()
+	p := start(t, `i=0; while [ $i -lt 4000 ]; do echo "line $i of many" >&2; i=$((i+1)); done; exit 1`, func(string) {})
+	<-p.Gone()
+	stderr, err := p.Exit()
+	if err == nil || len(stderr) > 8<<10 || !strings.HasSuffix(stderr, "\nline 3999 of many") {
+		t.Errorf("%v, %d bytes: …%s", err, len(stderr), stderr[max(0, len(stderr)-80):])
+	}
+}
+
 // The lines are those of the input, however it is cut; a last line without an end is none.
 func FuzzLines(f *testing.F) {
 	f.Add([]byte("a\nbb\r\n\n{\"x\":1}\nrest"), uint8(1))
 	f.Add([]byte("\n"), uint8(0))
+	f.Add([]byte("0123456789abcdef\n0123456789abcde\n0123456789abcdef0123456789abcdef0\n"), uint8(2)) // parts meet the buffer's edges
 	f.Fuzz(func(t *testing.T, text []byte, cut uint8) {
 		var in io.Reader = bytes.NewReader(text)
 		switch cut % 3 {

@@ -77,7 +77,7 @@ func TestMediaOfAPrompt(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	q, path := detached(p), filepath.Join(t.TempDir(), "a.png")
+	q, path := detached(t, p), filepath.Join(t.TempDir(), "a.png")
 	if err := os.WriteFile(path, append([]byte("\x89PNG\r\n\x1a\n"), make([]byte, 3<<20)...), 0o600); err != nil {
 		t.Fatal(err)
 	}

@@ -186,8 +186,8 @@ func (p *Provider) arguments(in provider.QueryInput, rules rules) []string {
 	return args
 }
 
-// environment of the CLI; mark finds what it leaves behind.
-func (p *Provider) environment(mark string) []string {
+// environment of the CLI.
+func (p *Provider) environment() []string {
 	env := map[string]string{
 		"PATH": DefaultPath, "LANG": "C.UTF-8",
 		"CLAUDE_CODE_DISABLE_NONESSENTIAL_TRAFFIC": "1",
@@ -202,7 +202,6 @@ func (p *Provider) environment(mark string) []string {
 		env[k] = v
 	}
 	env["HOME"] = p.opt.Home
-	env[markName] = mark
 	list := make([]string, 0, len(env))
 	for k, v := range env {
 		list = append(list, k+"="+v)

@@ -46,7 +46,7 @@ func (q *query) request(line []byte) {
 }
 
 func (q *query) respond(answer responseContent) {
-	if err := q.stdin.send(controlResponse{Type: "control_response", Response: answer}); err != nil {
+	if err := q.stdin.Send(controlResponse{Type: "control_response", Response: answer}); err != nil {
 		q.log.Warn("claude: a request of the CLI could not be answered", obs.Error(err))
 	}
 }
@@ -91,7 +91,7 @@ func (q *query) compacting(r requestLine) hookAnswer {
 	if q.p.opt.Compaction != nil {
 		answer.SystemMessage = q.p.opt.Compaction()
 	}
-	if err := q.p.archive(r.Request.Input.SessionID, q.cmd.Dir); err != nil {
+	if err := q.p.archive(r.Request.Input.SessionID, q.cwd); err != nil {
 		q.log.Warn("claude: the conversation could not be archived", obs.Error(err))
 	}
 	return answer
@@ -111,7 +111,7 @@ func (q *query) toolStart(id, name string, input json.RawMessage) {
 	q.tools[id] = name
 	q.alive.Reset(q.p.opt.KeepAlive)
 	q.mu.Unlock()
-	q.events.put(e)
+	q.events.Put(e)
 }
 
 func (q *query) toolEnd(id string) {
@@ -120,7 +120,7 @@ func (q *query) toolEnd(id string) {
 	delete(q.tools, id)
 	q.mu.Unlock()
 	if open {
-		q.events.put(provider.Event{Kind: provider.ToolEnd, Tool: name})
+		q.events.Put(provider.Event{Kind: provider.ToolEnd, Tool: name})
 	}
 }
 
@@ -131,6 +131,6 @@ func (q *query) endTools() {
 	q.tools = map[string]string{}
 	q.mu.Unlock()
 	for _, name := range open {
-		q.events.put(provider.Event{Kind: provider.ToolEnd, Tool: name})
+		q.events.Put(provider.Event{Kind: provider.ToolEnd, Tool: name})
 	}
 }

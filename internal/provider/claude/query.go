@@ -6,13 +6,19 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
-	"os/exec"
 	"strconv"
 	"sync"
 	"time"
 
 	"nanoclaw/internal/provider"
+	"nanoclaw/internal/provider/child"
 )
+
+// input is the CLI's end that a query writes to: a child.Process.
+type input interface {
+	Send(v any) error
+	CloseInput()
+}
 
 // query is one CLI process. The reader goroutine (read) owns the fields of the turn; the rest is under mu.
 type query struct {
@@ -21,13 +27,12 @@ type query struct {
 	setup   initializeRequest
 	rules   rules
 	resumed string // the continuation it was started with
-	mark    string
-	cmd     *exec.Cmd
-	stdin   *writer
-	events  *queue
-	stderr  tail          // owned by its reader until the process is gone
-	exited  chan struct{} // the CLI has exited
-	gone    chan struct{} // and everything it started, and its output is read
+	cwd     string
+	child   *child.Process
+	stdin   input
+	events  *child.Queue
+	exited  <-chan struct{} // the CLI has exited
+	gone    chan struct{}   // and everything it started, its output is read, and all work on it is done
 
 	aborting sync.Once
 	work     sync.WaitGroup // answers that take their time
@@ -48,7 +53,6 @@ type query struct {
 	tools       map[string]string // use id → name, in flight
 	answers     map[string]chan error
 	requests    int
-	known       []processID
 	watch       *time.Timer // silence, the answer to the first request, idleness, or the exit after the end
 	due         time.Time   // when the watch was last meant to run out
 	alive       *time.Timer // while a tool runs or the conversation is compacted
@@ -75,10 +79,8 @@ type turn struct {
 	lastDelta    time.Time
 }
 
-// started sends the first request and holds the first prompt until it is answered.
+// started sends the first request and holds the first prompt until it is answered; mu is held.
 func (q *query) started(first prompt) {
-	q.mu.Lock()
-	defer q.mu.Unlock()
 	q.held, q.running = []prompt{first}, true
 	q.due = time.Now().Add(q.p.opt.InitWait)
 	q.watch = time.AfterFunc(q.p.opt.InitWait, q.silence)
@@ -114,7 +116,7 @@ func (q *query) flush() {
 		q.held = q.held[1:]
 	}
 	if q.ended && len(q.held) == 0 {
-		q.stdin.finish()
+		q.stdin.CloseInput()
 	}
 }
 
@@ -127,7 +129,7 @@ func (q *query) notify() {
 // write sends a prompt; mu is held.
 func (q *query) write(p prompt) {
 	id := newUUID()
-	_ = q.stdin.send(userLine{Type: "user", Message: userMessage{Role: "user", Content: p.content()}, UUID: id}) // strings always encode
+	_ = q.stdin.Send(userLine{Type: "user", Message: userMessage{Role: "user", Content: p.content()}, UUID: id}) // strings always encode
 	q.commanding = p.command != ""
 	p.media = nil
 	q.inputs[id] = p
@@ -217,7 +219,7 @@ func (q *query) Abort() {
 	})
 }
 
-func (q *query) Events() <-chan provider.Event { return q.events.out }
+func (q *query) Events() <-chan provider.Event { return q.events.Events() }
 
 func (q *query) Err() error {
 	q.mu.Lock()
@@ -248,7 +250,7 @@ func (q *query) controlLocked(request any) <-chan error {
 	id := "req_" + strconv.Itoa(q.requests)
 	answer := make(chan error, 1)
 	q.answers[id] = answer
-	if err := q.stdin.send(controlRequest{Type: "control_request", RequestID: id, Request: request}); err != nil {
+	if err := q.stdin.Send(controlRequest{Type: "control_request", RequestID: id, Request: request}); err != nil {
 		answer <- err
 	}
 	return answer
@@ -283,7 +285,7 @@ func (q *query) keepAlive() {
 	defer q.mu.Unlock()
 	if !q.aborted && q.err == nil && (len(q.tools) > 0 || q.compacts) {
 		q.alive.Reset(q.p.opt.KeepAlive)
-		q.events.put(provider.Event{Kind: provider.Activity})
+		q.events.Put(provider.Event{Kind: provider.Activity})
 	}
 }
 
@@ -341,7 +343,8 @@ func (q *query) fail(err *provider.QueryError) {
 }
 
 // finished is called once, when the process and all it started are gone.
-func (q *query) finished(exit error) {
+func (q *query) finished() {
+	_, exit := q.child.Exit()
 	q.endTools()
 	q.mu.Lock()
 	defer q.mu.Unlock()
@@ -349,7 +352,7 @@ func (q *query) finished(exit error) {
 	q.alive.Stop()
 	done := q.aborted || q.ended && len(q.held) == 0 && (!q.running || exit == nil)
 	if !done && q.err == nil {
-		q.err = q.exitError(exit)
+		q.err = q.exitError()
 	}
 	if q.aborted {
 		q.err = nil

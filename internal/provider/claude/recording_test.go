@@ -10,6 +10,7 @@ import (
 	"testing/iotest"
 
 	"nanoclaw/internal/provider"
+	"nanoclaw/internal/provider/child"
 )
 
 // recorded is what the CLI wrote in the recorded session.
@@ -36,10 +37,18 @@ func recorded(t testing.TB) []byte {
 
 // told is what a reader of the events hears of an output, without activity.
 func told(q *query, in io.Reader) []string {
-	q.read(in)
+	lines := child.NewLineReader(in)
+	for {
+		line, tooLong, err := lines.Next()
+		if err != nil {
+			break
+		}
+		q.read(line, tooLong)
+	}
 	q.work.Wait()
+	q.events.Close()
 	var all []string
-	for _, e := range q.events.items {
+	for e := range q.events.Events() {
 		if e.Kind != provider.Activity {
 			all = append(all, string(e.Kind)+" "+e.Text+e.Tool+e.Continuation)
 		}
@@ -58,7 +67,7 @@ func FuzzRecording(f *testing.F) {
 	if err != nil {
 		f.Fatal(err)
 	}
-	want := told(detached(p), bytes.NewReader(whole))
+	want := told(detached(f, p), bytes.NewReader(whole))
 	if len(want) < 15 {
 		f.Fatalf("the recording tells only %q", want)
 	}
@@ -71,7 +80,7 @@ func FuzzRecording(f *testing.F) {
 		case 2:
 			in = iotest.DataErrReader(in)
 		}
-		got := told(detached(p), in)
+		got := told(detached(t, p), in)
 		if len(got) > len(want) || strings.Join(got, "\n") != strings.Join(want[:len(got)], "\n") {
 			t.Fatalf("cut at %d:\n%s\nwant a beginning of\n%s", end, strings.Join(got, "\n"), strings.Join(want, "\n"))
 		}
@@ -81,7 +90,7 @@ func FuzzRecording(f *testing.F) {
 		// a strange line between two others
 		if at := bytes.LastIndexByte(part, '\n') + 1; !bytes.Contains(strange, []byte(`"`)) {
 			mixed := append(append(append([]byte(nil), part[:at]...), strange...), '\n')
-			if again := told(detached(p), bytes.NewReader(mixed)); strings.Join(again, "\n") != strings.Join(got, "\n") {
+			if again := told(detached(t, p), bytes.NewReader(mixed)); strings.Join(again, "\n") != strings.Join(got, "\n") {
 				t.Errorf("%q changed what was told: %q, want %q", strange, again, got)
 			}
 		}

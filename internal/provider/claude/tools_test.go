@@ -96,12 +96,14 @@ func TestCommandsOpenTurns(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	q := detached(p)
+	q := detached(t, p)
 	q.ready, q.inputs = true, map[string]prompt{}
+	in := &sent{}
+	q.stdin = in
 	written := func(want ...string) {
 		t.Helper()
 		var got []string
-		for _, l := range q.stdin.lines {
+		for _, l := range in.lines {
 			var line userLineRead
 			if err := json.Unmarshal(l, &line); err != nil {
 				t.Fatal(err)
@@ -109,7 +111,7 @@ func TestCommandsOpenTurns(t *testing.T) {
 			got = append(got, line.Message.Content)
 			q.lifecycle(lifecycleLine{CommandUUID: line.UUID, State: "started"})
 		}
-		q.stdin.lines = nil
+		in.lines = nil
 		if !slices.Equal(got, want) {
 			t.Errorf("written %q, want %q", got, want)
 		}
@@ -125,12 +127,12 @@ func TestCommandsOpenTurns(t *testing.T) {
 	written("/cost")
 	q.result(resultLine{Result: "$1"})
 	written("/compact now")
-	if q.stdin.closing {
+	if in.closed {
 		t.Error("the input was closed before the last prompts")
 	}
 	q.result(resultLine{})
 	written("three", "four")
-	if !q.stdin.closing {
+	if !in.closed {
 		t.Error("the input stays open")
 	}
 }

@@ -12,6 +12,8 @@ import (
 	"strings"
 	"syscall"
 	"time"
+
+	"nanoclaw/internal/provider/child"
 )
 
 // projects is where the CLI keeps its transcripts, below its folder of settings.
@@ -133,9 +135,9 @@ type entry struct {
 // entries calls use for each line that is an entry, until it returns false. Lines that are none are skipped, and one that is too
 // long is too.
 func (t *transcript) entries(use func(entry) bool) error {
-	lines := newLineReader(io.LimitReader(t.file, t.size))
+	lines := child.NewLineReader(io.LimitReader(t.file, t.size))
 	for {
-		line, tooLong, err := lines.next()
+		line, tooLong, err := lines.Next()
 		if errors.Is(err, io.EOF) {
 			return nil
 		}

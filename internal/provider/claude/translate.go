@@ -5,7 +5,6 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
-	"io"
 	"strings"
 	"time"
 
@@ -21,29 +20,22 @@ const (
 
 var deltaStart = []byte(`{"type":"stream_event"`)
 
-// read translates lines until the output ends. It never blocks on the reader of the events.
-func (q *query) read(r io.Reader) {
-	lines := newLineReader(r)
-	for {
-		line, tooLong, err := lines.next()
-		if err != nil {
-			return
+// read translates a line. It never blocks on the reader of the events.
+func (q *query) read(line []byte, tooLong bool) {
+	q.heard()
+	if bytes.HasPrefix(line, deltaStart) {
+		if now := time.Now(); now.Sub(q.turn.lastDelta) >= deltaEvery {
+			q.turn.lastDelta = now
+			q.events.Put(provider.Event{Kind: provider.Activity})
 		}
-		q.heard()
-		if bytes.HasPrefix(line, deltaStart) {
-			if now := time.Now(); now.Sub(q.turn.lastDelta) >= deltaEvery {
-				q.turn.lastDelta = now
-				q.events.put(provider.Event{Kind: provider.Activity})
-			}
-			continue
-		}
-		q.events.put(provider.Event{Kind: provider.Activity})
-		if tooLong {
-			q.log.Warn("claude: skipped a line that is too long")
-			continue
-		}
-		q.line(line)
+		return
 	}
+	q.events.Put(provider.Event{Kind: provider.Activity})
+	if tooLong {
+		q.log.Warn("claude: skipped a line that is too long")
+		return
+	}
+	q.line(line)
 }
 
 // heard puts off the watch.
@@ -106,7 +98,7 @@ func (q *query) system(subtype string, line []byte) error {
 		return decode(line, q.turnBegins)
 	case "api_retry":
 		return decode(line, func(r retryLine) {
-			q.events.put(provider.Event{
+			q.events.Put(provider.Event{
 				Kind: provider.Error, Class: classOf(r.ErrorStatus, r.Error), Retryable: true,
 				Message: fmt.Sprintf("the API answered %d (%s); try %d of %d", r.ErrorStatus, r.Error, r.Attempt, r.MaxRetries),
 			})
@@ -114,7 +106,7 @@ func (q *query) system(subtype string, line []byte) error {
 	case "compact_boundary":
 		q.log.Info("claude: the conversation was compacted")
 		q.turn.compacted = true
-		q.events.put(provider.Event{Kind: provider.Compacted})
+		q.events.Put(provider.Event{Kind: provider.Compacted})
 	case "task_notification":
 		return decode(line, func(t taskLine) { q.progress(t.Summary) })
 	case "background_tasks_changed":
@@ -151,7 +143,7 @@ func (q *query) status(s statusLine) {
 
 func (q *query) progress(text string) {
 	if text != "" {
-		q.events.put(provider.Event{Kind: provider.Progress, Message: text})
+		q.events.Put(provider.Event{Kind: provider.Progress, Message: text})
 	}
 }
 
@@ -167,7 +159,7 @@ func (q *query) turnBegins(s systemLine) {
 	q.mu.Unlock()
 	if s.SessionID != "" && s.SessionID != q.turn.continuation {
 		q.turn.continuation = s.SessionID
-		q.events.put(provider.Event{Kind: provider.Init, Continuation: s.SessionID})
+		q.events.Put(provider.Event{Kind: provider.Init, Continuation: s.SessionID})
 	}
 	ours := "missing"
 	for _, m := range s.MCPServers {
@@ -186,7 +178,7 @@ func (q *query) turnBegins(s systemLine) {
 		}
 		q.turn.over = true
 		q.fail(err) // first, so that nobody pushes into it after the result
-		q.events.put(provider.Event{Kind: provider.Result, IsError: true, Class: err.Class, Retryable: true, Message: err.Error(), Notice: noTools, Usage: &provider.Usage{}})
+		q.events.Put(provider.Event{Kind: provider.Result, IsError: true, Class: err.Class, Retryable: true, Message: err.Error(), Notice: noTools, Usage: &provider.Usage{}})
 	}
 }
 
@@ -214,7 +206,7 @@ func (q *query) assistant(a assistantLine) {
 	}
 	for _, b := range a.Message.Content {
 		if b.Type == "text" && b.Text != "" {
-			q.events.put(provider.Event{Kind: provider.Text, Text: b.Text})
+			q.events.Put(provider.Event{Kind: provider.Text, Text: b.Text})
 		}
 	}
 }
@@ -246,7 +238,7 @@ func (q *query) lifecycle(l lifecycleLine) {
 	}
 	q.mu.Unlock()
 	if ours {
-		q.events.put(provider.Event{Kind: provider.Taken, InputID: in.ID})
+		q.events.Put(provider.Event{Kind: provider.Taken, InputID: in.ID})
 	}
 }
 
@@ -271,7 +263,7 @@ func (q *query) rateLimit(r rateLimitLine) {
 		e.Message += ", resets at " + e.ResetsAt.Format(time.RFC3339)
 	}
 	q.turn.limit = &e
-	q.events.put(e)
+	q.events.Put(e)
 }
 
 // instant reads seconds or milliseconds since 1970.
@@ -354,7 +346,7 @@ func (q *query) result(r resultLine) {
 		q.fail(&provider.QueryError{Op: "go on with the conversation", Class: e.Class, Retryable: true, Err: errors.New(e.Message)})
 		return // nothing ran: the end of the query says it
 	}
-	q.events.put(e)
+	q.events.Put(e)
 
 	q.mu.Lock()
 	defer q.mu.Unlock()

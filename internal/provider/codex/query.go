@@ -341,6 +341,7 @@ const goneWait = time.Second
 
 // terminate interrupts the turn, so that its tools are cancelled, and ends the process.
 func (q *query) terminate() {
+	q.child.Remember()
 	q.mu.Lock()
 	running := q.turn != nil && q.turn.id != ""
 	if running {

@@ -356,6 +356,7 @@ func (q *query) Abort() {
 
 // terminate interrupts the turn, so that its tools are cancelled, and ends the process.
 func (q *query) terminate() {
+	q.child.Remember()
 	q.mu.Lock()
 	running := q.turn != nil && q.turn.began
 	if running {
