@@ -43,7 +43,7 @@ func (a *app) doctorCommand() *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "doctor",
 		Short: "Check this machine and this home",
-		Long:  "doctor looks at what the host needs and says what to do about what is wrong. It changes nothing. With --provider it makes one real call to that provider's model instead. Exit code 9 if a check fails.",
+		Long:  "doctor looks at what the host needs and says what to do about what is wrong. It changes nothing. With --provider it looks for that provider's program and makes one real call to its model instead. Exit code 9 if a check fails.",
 		Args:  noArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			var checks []check
@@ -73,7 +73,7 @@ func (a *app) doctorCommand() *cobra.Command {
 		},
 	}
 	cmd.Flags().BoolVar(&asJSON, "json", false, "print JSON")
-	cmd.Flags().StringVar(&provider, "provider", "", "make one real call: claude, anthropic, openai, ollama, codex or opencode")
+	cmd.Flags().StringVar(&provider, "provider", "", "look at one provider: claude, anthropic, openai, ollama, codex, opencode or acp")
 	cmd.Flags().StringVar(&model, "model", "", "the model to ask with --provider; without it the list of models is asked for")
 	a.settingFlags(cmd)
 	return cmd
@@ -90,7 +90,11 @@ func (a *app) doctorProvider(ctx context.Context, provider, model string) ([]che
 		return nil, err
 	}
 	c, err := a.checkProvider(ctx, home, s, provider, model)
-	return []check{c}, err
+	if _, has := programSetting(s, provider); !has || err != nil {
+		return []check{c}, err
+	}
+	needed := control.Status{Programs: []control.ProgramStatus{{Name: provider, Agents: []string{"every agent with this provider"}}}}
+	return []check{a.checkProgram(ctx, s, a.chooseSandbox(ctx, s), needed, provider), c}, nil
 }
 
 func printChecks(w io.Writer, checks []check) {
@@ -120,11 +124,11 @@ func (a *app) doctor(ctx context.Context) ([]check, error) {
 	defer cancel()
 	st, hostErr := c.Status(ctx)
 	sandbox := a.chooseSandbox(ctx, s)
-	return []check{
+	checks := []check{
 		checkSettings(settingsErr), checkHome(home), checkDisk(home), a.checkClock(s), checkHost(home, st, hostErr),
 		checkSandbox(sandbox), a.checkDocker(ctx, s), a.checkBubblewrap(ctx), a.checkLimits(sandbox, st), checkPrograms(),
-		a.checkClaude(ctx, s, sandbox, st), a.checkKey(home, st, hostErr),
-	}, nil
+	}
+	return append(append(checks, a.checkProviderPrograms(ctx, s, sandbox, st)...), a.checkKey(home, st, hostErr)), nil
 }
 
 func checkSettings(err error) check {
@@ -295,36 +299,6 @@ func checkPrograms() check {
 	if len(missing) > 0 {
 		c.Result, c.Detail, c.Fix = checkFail, strings.Join(missing, " and ")+" missing beside nanoclaw in "+dir, "build them with: make build"
 	}
-	return c
-}
-
-// claudeAdvice is how to get the CLI that the claude provider drives.
-const claudeAdvice = "fetch the tested version with scripts/fetch-claude, which prints its path, and put that path into the setting claude.program (a claude in the host's PATH is found by itself); then: nanoclaw stop, nanoclaw chat"
-
-func (a *app) checkClaude(ctx context.Context, s config.Settings, ch choice, st control.Status) check {
-	c := check{ID: "claude", Title: "claude program", Result: checkOK}
-	if ch.kind == "docker" {
-		c.Result, c.Detail = checkSkipped, "comes with the image"
-		return c
-	}
-	name := s.ClaudeProgram
-	if name == "" {
-		name = "claude"
-	}
-	path, err := a.Machine.LookPath(name)
-	if err != nil {
-		c.Result, c.Detail, c.Fix = checkWarn, name+" is not on this machine; only the offline provider works", claudeAdvice
-		if st.Provider.Key {
-			c.Result = checkFail
-		}
-		return c
-	}
-	version, err := a.Machine.Run(ctx, path, "--version")
-	if err != nil {
-		c.Result, c.Detail, c.Fix = checkFail, path+" does not run: "+firstLine(version, err), claudeAdvice
-		return c
-	}
-	c.Detail = path + ", " + firstLine(version, nil)
 	return c
 }
 

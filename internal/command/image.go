@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"io"
 	"os"
+	"runtime"
 	"strings"
 	"time"
 
@@ -54,10 +55,14 @@ complete. Steps that did not change since the last build are not run again.
 
 The image starts from debian:bookworm-slim. Where no registry is at hand, name another Debian image with --base, for example
 one made by debootstrap and docker import. The steps download Debian packages and npm packages: a daemon without a
-network of its own needs --network host, and a network with a proxy of its own --build-arg http_proxy=… and --ca FILE.`,
+network of its own needs --network host, and a network with a proxy of its own --build-arg http_proxy=… and --ca FILE.
+
+The image has the programs of the providers claude, codex and opencode, in the versions that were tested: about 1.1 GB with all
+three, and --build-arg PROGRAMS=claude leaves the others out.`,
 		Example: `  nanoclaw image build
   nanoclaw image build --base my-debian:12 --network host
-  nanoclaw image build --build-arg CLAUDE_VERSION=2.1.332 --tag nanoclaw-agent:next`,
+  nanoclaw image build --build-arg PROGRAMS="claude codex"
+  nanoclaw image build --build-arg CLAUDE_VERSION=VERSION --tag nanoclaw-agent:next`,
 		Args: noArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error { return o.run(cmd) },
 	}
@@ -140,7 +145,7 @@ func printStep(w io.Writer, st docker.Step) {
 }
 
 func (o imageBuild) options(image string) (docker.BuildOptions, error) {
-	build := docker.BuildOptions{Tags: o.tags, Args: map[string]string{}, Network: o.network, NoCache: o.noCache}
+	build := docker.BuildOptions{Tags: o.tags, Args: map[string]string{"PROGRAMS": strings.Join(container.Programs(runtime.GOARCH), " ")}, Network: o.network, NoCache: o.noCache}
 	if len(build.Tags) == 0 {
 		build.Tags = []string{image}
 	}

@@ -15,6 +15,7 @@ import (
 	"strings"
 	"time"
 
+	"nanoclaw/container"
 	"nanoclaw/internal/sandbox/limit"
 )
 
@@ -37,6 +38,9 @@ type DockerState struct {
 	Daemon bool
 	Image  bool
 	Detail string // version, or why there is none
+	// Programs of providers that the image has, as its label says; Labeled: it has that label.
+	Programs []string
+	Labeled  bool
 }
 
 type realMachine struct{}
@@ -97,8 +101,17 @@ func (realMachine) Docker(ctx context.Context, host, image string) DockerState {
 	case status != http.StatusOK || json.Unmarshal(body, &version) != nil:
 		return DockerState{Detail: fmt.Sprintf("what answers at %s is no Docker daemon (status %d)", address, status)}
 	}
-	status, _, err = get("/images/" + url.PathEscape(image) + "/json")
-	return DockerState{Daemon: true, Image: err == nil && status == http.StatusOK, Detail: "version " + version.Version + " at " + address}
+	status, body, err = get("/images/" + url.PathEscape(image) + "/json")
+	d := DockerState{Daemon: true, Image: err == nil && status == http.StatusOK, Detail: "version " + version.Version + " at " + address}
+	var shape struct {
+		Config struct{ Labels map[string]string }
+	}
+	if d.Image && json.Unmarshal(body, &shape) == nil {
+		var programs string
+		programs, d.Labeled = shape.Config.Labels[container.ProgramsLabel]
+		d.Programs = strings.Fields(programs)
+	}
+	return d
 }
 
 // dockerAddress is the daemon's socket: the setting, else the first that exists of the usual places. Only local sockets

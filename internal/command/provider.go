@@ -71,10 +71,10 @@ func apiOf(s config.Settings, provider string) (modelAPI, bool, error) {
 					Options  map[string]int `json:"options"`
 				}{model, false, say, map[string]int{"num_predict": 1}})
 			}}, true, nil
-	case "mock":
+	case providerACP, "mock":
 		return modelAPI{}, false, nil
 	}
-	return modelAPI{}, false, usagef("unknown provider %q; known are claude, anthropic, openai, ollama, codex, opencode, mock", provider)
+	return modelAPI{}, false, usagef("unknown provider %q; known are claude, anthropic, openai, ollama, codex, opencode, acp, mock", provider)
 }
 
 // callTime bounds a call: a local model may have to be loaded first.
@@ -89,6 +89,9 @@ func (a *app) checkProvider(ctx context.Context, home string, s config.Settings,
 	}
 	if !asks {
 		c.Result, c.Detail = checkOK, "it asks no model"
+		if provider == providerACP {
+			c.Detail = "its agent finds model and key by itself"
+		}
 		return c, nil
 	}
 	kind, key, err := a.keyFor(ctx, home, api)

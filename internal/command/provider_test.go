@@ -45,6 +45,7 @@ func TestDoctorProvider(t *testing.T) {
 			}))
 			defer api.Close()
 			w := newWorld(t)
+			w.machine.programs["claude"] = "/c"
 			for _, name := range []string{"ANTHROPIC", "OPENAI", "OLLAMA"} {
 				w.env["NANOCLAW_"+name+"_BASE_URL"] = api.URL
 			}

@@ -19,6 +19,7 @@ type Status struct {
 	Home       string          `json:"home"`
 	Sandbox    SandboxStatus   `json:"sandbox"`
 	Provider   ProviderStatus  `json:"provider"`
+	Programs   []ProgramStatus `json:"programs,omitempty"`
 	Channels   []ChannelStatus `json:"channels"`
 	Sessions   []SessionStatus `json:"sessions"` // live ones: with a sandbox or with work due
 	Deliveries DeliveryStatus  `json:"deliveries"`
@@ -41,6 +42,13 @@ type ProviderStatus struct {
 	Name string `json:"name"`
 	Key  bool   `json:"key"`            // the host holds a key for it
 	Free bool   `json:"free,omitempty"` // it needs none
+}
+
+// ProgramStatus is the program of a provider that agents are set to use.
+type ProgramStatus struct {
+	Name    string   `json:"name"`
+	Agents  []string `json:"agents"`            // names of those that have it as their provider's or as one that stands in
+	Missing string   `json:"missing,omitempty"` // what is wrong, in words; empty: it is there
 }
 
 // ChannelStatus of one adapter instance.

@@ -14,7 +14,6 @@ import (
 	"nanoclaw/internal/id"
 	"nanoclaw/internal/mailbox"
 	"nanoclaw/internal/obs"
-	"nanoclaw/internal/sandbox"
 	"nanoclaw/internal/store"
 	"nanoclaw/internal/vault"
 )
@@ -30,7 +29,7 @@ const (
 	offlineNotice = "This is the built-in offline provider: it answers by echo. Set ANTHROPIC_API_KEY or CLAUDE_CODE_OAUTH_TOKEN and start the chat again to use a model."
 )
 
-// Status reads counters only.
+// Status reads counters, and looks whether the programs of providers are there.
 func (h *Host) Status(ctx context.Context) (control.Status, error) {
 	counts, err := h.store.Counts(ctx)
 	if err != nil {
@@ -50,6 +49,9 @@ func (h *Host) Status(ctx context.Context) (control.Status, error) {
 			_, keyErr := h.vault.Get(ctx, k.api)
 			s.Provider.Key = keyErr == nil
 		}
+		var lacks []string
+		s.Programs, lacks = h.supply.status(ctx, groups)
+		s.Warnings = append(s.Warnings, lacks...)
 	}
 	for _, a := range h.adapters {
 		info, st := a.Info(), a.Status()
@@ -181,8 +183,11 @@ func (h *Host) Bootstrap(ctx context.Context, r control.BootstrapRequest) (contr
 		b.Notice = offlineNotice
 	default:
 		k, ok := providerKindOf(agent.Provider)
-		if ok && k.program != "" && h.finder.path(k.program) == "" && h.runtime.Name() != sandbox.Docker {
-			b.Notice = fmt.Sprintf("The %s program was not found on this machine; `nanoclaw doctor` says how to get it.", k.program)
+		if !ok || k.program == "" {
+			break
+		}
+		if from := h.supply.find(ctx, k.program, ""); from.missing != "" {
+			b.Notice = fmt.Sprintf("An agent cannot be started: %s (%s).", from.missing, from.fix)
 		}
 	}
 	return b, nil

@@ -64,7 +64,7 @@ type Host struct {
 	runtime   sandbox.Runtime
 	why       string // why this runtime
 	install   string
-	finder    finder
+	supply    supply
 	shelf     instruction.Shelf
 	images    *images
 	metrics   *metric.Set
@@ -126,7 +126,7 @@ func (h *Host) build(ctx context.Context) error {
 		return err
 	}
 	h.log.Info("sandbox chosen", obs.KeyRuntime, h.runtime.Name(), obs.KeyReason, h.why, obs.KeyLimits, h.runtime.Limits())
-	h.finder = finder{s}
+	h.supply = supplyOf(s, h.runtime)
 	if h.shelf, err = shelve(s.Home); err != nil {
 		return err
 	}
@@ -174,16 +174,14 @@ func (h *Host) build(ctx context.Context) error {
 		Tell: func(ctx context.Context, id id.Session, key, text string) error {
 			return h.sessions.Tell(ctx, id, key, text)
 		},
-		Owner: func(context.Context) (store.Destination, bool) {
-			return store.Destination{Instance: cli.Type, PlatformID: ownerChat}, true
-		},
+		Owner: owner,
 	})
 	h.approvals = approval.New(approval.Options{Store: h.store, Cards: h.delivery, Adapters: byInstance, Replay: h.replay, Log: h.log})
 	h.sessions = session.New(session.Options{
 		Store: h.store, Outlet: h.delivery, Home: s.Home, Log: h.log,
 		Observe: h.observer(),
 		Launcher: meteredLauncher{h.metrics, &launcher{
-			settings: s, install: install, runtime: h.runtime, store: h.store, vault: h.vault, egress: proxy, programs: programs, finder: h.finder, shelf: h.shelf, images: h.images, life: ctx,
+			settings: s, install: install, runtime: h.runtime, store: h.store, vault: h.vault, egress: proxy, programs: programs, supply: h.supply, shelf: h.shelf, images: h.images, life: ctx,
 			uid: uid, gid: gid, zone: config.Zone(s.Zone, os.Getenv).String(), log: h.log,
 		}},
 		Open: func(ctx context.Context, dir string) (session.Mailbox, error) {
@@ -201,7 +199,7 @@ func (h *Host) build(ctx context.Context) error {
 				a.Working(ctx, channel.Address{PlatformID: d.PlatformID, ThreadID: d.ThreadID}, w)
 			}
 		},
-		MaxLive: places(s), IdleStop: s.IdleStop, MaxTries: s.MaxTries, ClaimTolerance: s.ClaimTolerance, Ceiling: s.Ceiling,
+		Owner: owner, MaxLive: places(s), IdleStop: s.IdleStop, MaxTries: s.MaxTries, ClaimTolerance: s.ClaimTolerance, Ceiling: s.Ceiling,
 	})
 	return nil
 }

@@ -121,9 +121,13 @@ func TestMissingClaudeProgram(t *testing.T) {
 		t.Fatal(err)
 	}
 	configured := func(runtime, provider, claude string) (container.Config, error) {
-		l := &launcher{runtime: named{name: runtime}, vault: v, finder: finder{config.Settings{ClaudeProgram: claude}}}
+		settings := config.Settings{ClaudeProgram: claude}
+		l := &launcher{runtime: named{name: runtime}, vault: v, supply: supply{settings: settings}}
+		if runtime == sandbox.Docker {
+			l.supply = supply{settings, shipped{"": "claude"}}
+		}
 		group := store.AgentGroup{Provider: provider}
-		fit, err := l.outfit(chain(group))
+		fit, err := l.outfit(t.Context(), chain(group), "")
 		if err != nil {
 			return container.Config{}, err
 		}

@@ -21,6 +21,7 @@ import (
 	"nanoclaw/internal/egress"
 	"nanoclaw/internal/id"
 	"nanoclaw/internal/instruction"
+	"nanoclaw/internal/obs"
 	"nanoclaw/internal/sandbox"
 	"nanoclaw/internal/session"
 	"nanoclaw/internal/store"
@@ -45,7 +46,7 @@ type launcher struct {
 	vault    *vault.Vault
 	egress   *egress.Proxy
 	programs *programs
-	finder   finder
+	supply   supply
 	shelf    instruction.Shelf
 	images   *images
 	life     context.Context // of the host: what goes on in the background ends with it
@@ -67,9 +68,16 @@ func (l *launcher) Start(ctx context.Context, s store.Session, incarnation int64
 	if err := l.folders(dir, groupDir); err != nil {
 		return nil, nil, fmt.Errorf("prepare folders: %w", err)
 	}
-	fit, err := l.outfit(chain(group))
+	image, err := l.images.choose(ctx, l.life, group)
 	if err != nil {
 		return nil, nil, err
+	}
+	fit, err := l.outfit(ctx, chain(group), image)
+	if err != nil {
+		return nil, nil, err
+	}
+	if len(fit.missing) > 0 {
+		l.log.Warn("an agent starts without a provider whose program is missing", obs.KeyGroup, string(group.ID), obs.KeyProvider, strings.Join(fit.missing, ", "))
 	}
 	settings, err := l.container(ctx, s, group, incarnation, fit)
 	if err != nil {
@@ -92,11 +100,6 @@ func (l *launcher) Start(ctx context.Context, s store.Session, incarnation int64
 	}
 	outlet, err := l.open(ctx, dir, s, fit)
 	if err != nil {
-		return nil, nil, err
-	}
-	image, err := l.images.choose(ctx, l.life, group)
-	if err != nil {
-		_ = outlet.Close()
 		return nil, nil, err
 	}
 	if image != "" {
@@ -204,14 +207,14 @@ func (l *launcher) container(ctx context.Context, s store.Session, g store.Agent
 	if l.runtime.Name() == sandbox.Process {
 		c.Relay = container.Relay{Listen: "127.0.0.1:0", Token: strings.TrimPrefix(id.New("t"), "t-")}
 	}
-	for name, file := range fit.programs {
-		switch l.runtime.Name() {
-		case sandbox.Process:
-			c.Programs[name] = file
-		case sandbox.Bubblewrap:
-			c.Programs[name] = insidePrograms + "/" + name
+	for name, from := range fit.programs {
+		switch {
+		case from.file == "":
+			c.Programs[name] = from.command
+		case l.runtime.Name() == sandbox.Process:
+			c.Programs[name] = from.file
 		default:
-			c.Programs[name] = name
+			c.Programs[name] = insidePrograms + "/" + name
 		}
 	}
 	if command := c.Programs[acpName]; command != "" {
@@ -310,9 +313,9 @@ func (l *launcher) spec(s store.Session, g store.AgentGroup, dir, groupDir strin
 			}
 		}
 	}
-	for name, file := range fit.programs {
-		if file != "" {
-			spec.Mounts = append(spec.Mounts, sandbox.Mount{Class: sandbox.ClassProgram, Source: file, Target: insidePrograms + "/" + name})
+	for name, from := range fit.programs {
+		if from.file != "" {
+			spec.Mounts = append(spec.Mounts, sandbox.Mount{Class: sandbox.ClassProgram, Source: from.file, Target: insidePrograms + "/" + name})
 		}
 	}
 	return spec, sandbox.Prepare(spec)

@@ -5,7 +5,6 @@ import (
 	"errors"
 	"fmt"
 	"os"
-	"os/exec"
 	"path/filepath"
 	"slices"
 	"strings"
@@ -75,49 +74,19 @@ func upstreams(s config.Settings) map[string]egress.Upstream {
 // keyed reports whether an API wants a key.
 func keyed(api string) bool { return api != "" && api != apiOllama }
 
-// finder looks for the programs of providers on this machine. It looks each time: one that was just installed counts.
-type finder struct{ settings config.Settings }
-
-// path is the real file of a program, or "".
-func (f finder) path(name string) string {
-	path := map[string]string{"claude": f.settings.ClaudeProgram, "codex": f.settings.CodexProgram, "opencode": f.settings.OpencodeProgram}[name]
-	if name == acpName {
-		if path = f.settings.ACPProgram; path == "" {
-			return ""
-		}
-	}
-	if path == "" {
-		found, err := exec.LookPath(name)
-		if err != nil {
-			return ""
-		}
-		path = found
-	}
-	real, err := filepath.EvalSymlinks(path)
-	if err != nil {
-		return ""
-	}
-	if st, err := os.Stat(real); err != nil || !st.Mode().IsRegular() {
-		return ""
-	}
-	abs, err := filepath.Abs(real)
-	if err != nil {
-		return ""
-	}
-	return abs
-}
-
 // outfit is what a sandbox gets for its providers: the first one and those that stand in for it.
 type outfit struct {
 	kinds    []providerKind
-	programs map[string]string // name to the file on this machine; in docker, whose image has its own, empty
+	programs map[string]source // by name
+	missing  []string          // providers whose program cannot be had
 }
 
-// outfit of an agent. A provider that this program does not know, or a first one whose program is missing, keeps the agent from
-// starting; a fallback whose program is missing is left out by the runner, which says so.
-func (l *launcher) outfit(chain []container.Choice) (outfit, error) {
-	o := outfit{programs: map[string]string{}}
-	for i, c := range chain {
+// outfit of an agent. A provider that this program does not know, or nobody in the chain whose program is there, keeps the agent from
+// starting; else the runner leaves out who has none, and says so.
+func (l *launcher) outfit(ctx context.Context, chain []container.Choice, image string) (outfit, error) {
+	o := outfit{programs: map[string]source{}}
+	var failure *sandbox.Failure
+	for _, c := range chain {
 		k, ok := providerKindOf(c.Provider)
 		if !ok {
 			return o, &sandbox.Failure{Class: sandbox.SpecInvalid, Op: "start agent", Err: fmt.Errorf("unknown provider %q", c.Provider),
@@ -127,24 +96,24 @@ func (l *launcher) outfit(chain []container.Choice) (outfit, error) {
 		if k.program == "" {
 			continue
 		}
-		if l.runtime.Name() == sandbox.Docker {
-			o.programs[k.program] = ""
+		from := l.supply.find(ctx, k.program, image)
+		if from.missing != "" {
+			o.missing = append(o.missing, k.name)
+			if failure == nil {
+				failure = &sandbox.Failure{Class: sandbox.SpecInvalid, Op: "start agent", Err: errors.New(from.missing), Hint: fmt.Sprintf("the %s program; `nanoclaw doctor` says how to get it", k.program)}
+			}
 			continue
 		}
-		if path := l.finder.path(k.program); path != "" {
-			o.programs[k.program] = path
-		} else if i > 0 {
-			continue
-		} else {
-			return o, &sandbox.Failure{Class: sandbox.SpecInvalid, Op: "start agent", Err: fmt.Errorf("the %s program is not on this machine", k.program),
-				Hint: fmt.Sprintf("the %s program; `nanoclaw doctor` says how to get it", k.program)}
-		}
-		if k.helper != "" {
-			helper := filepath.Join(filepath.Dir(o.programs[k.program]), k.helper)
+		o.programs[k.program] = from
+		if k.helper != "" && from.file != "" {
+			helper := filepath.Join(filepath.Dir(from.file), k.helper)
 			if st, err := os.Stat(helper); err == nil && st.Mode().IsRegular() {
-				o.programs[k.helper] = helper
+				o.programs[k.helper] = source{file: helper}
 			}
 		}
+	}
+	if failure != nil && len(o.missing) == len(o.kinds) {
+		return o, failure
 	}
 	return o, nil
 }
@@ -198,8 +167,10 @@ func (h *Host) Provider(ctx context.Context, name string) (missing []string, nee
 			return nil, false, err
 		}
 	}
-	if k.program != "" && h.runtime.Name() != sandbox.Docker && h.finder.path(k.program) == "" {
-		missing = append(missing, "the "+k.program+" program is not on this machine")
+	if k.program != "" {
+		if from := h.supply.find(ctx, k.program, ""); from.missing != "" {
+			missing = append(missing, from.missing+" ("+from.fix+")")
+		}
 	}
 	return missing, k.model, nil
 }

@@ -154,6 +154,7 @@ const (
 	ClassContext        Class = "context"
 	ClassInvalidSession Class = "invalid_session"
 	ClassNetwork        Class = "network"
+	ClassMissing        Class = "missing" // its program is not here
 	ClassOther          Class = "other"
 )
 

@@ -24,6 +24,7 @@ const (
 	awayQuota = time.Hour
 	awayAuth  = 10 * time.Minute
 	awayBusy  = 2 * time.Minute
+	awayGone  = 100 * 365 * 24 * time.Hour // a program that is missing does not come into a sandbox that runs
 )
 
 // driver is the provider that answers now.
@@ -64,6 +65,8 @@ func awayUntil(s setback, now time.Time) time.Time {
 		pause = awayAuth
 	case provider.ClassRateLimit, provider.ClassOverloaded:
 		pause = awayBusy
+	case provider.ClassMissing:
+		pause = awayGone
 	default:
 		return time.Time{}
 	}
@@ -73,7 +76,7 @@ func awayUntil(s setback, now time.Time) time.Time {
 	return now.Add(pause)
 }
 
-// standIn has the next provider of the chain answer an exchange whose own one is out of credit, overloaded or locked out, and tells
+// standIn has the next provider of the chain answer an exchange whose own one is out of credit, overloaded, locked out or not there, and tells
 // those who wait, once. It reports whether there is one.
 func (r *Runner) standIn(ctx context.Context, ex *turn.Exchange, s setback, held []mailbox.OutRow) (bool, error) {
 	now := r.opt.Now()

@@ -70,6 +70,23 @@ func TestPRV4Fallback(t *testing.T) {
 	}
 }
 
+// A program that is missing does not come into a sandbox that runs: the chat is told once, and nobody asks for it again.
+func TestFallbackForAMissingProgram(t *testing.T) {
+	t.Parallel()
+	clock := newClock()
+	r, other := withSecond(t, clock)
+	r.prov.refuse = func(int) error { return &provider.QueryError{Op: "start", Class: provider.ClassMissing} }
+	r.start()
+	for _, id := range []string{"m1", "m2", "m3"} {
+		r.put(chat(id, me, "hi"))
+		a := <-other.asked
+		a.query.emit(t, initial("d1"), text(block("me", "by second "+id)), result(""))
+		r.becomes(mailbox.AckCompleted, id)
+		clock.add(1000 * time.Hour)
+	}
+	r.saidExactly("me:second for fake: missing", "me:by second m1", "me:by second m2", "me:by second m3")
+}
+
 // Other failures are the exchange's own; when nobody is left the person is told.
 func TestNoFallbackForOtherFailures(t *testing.T) {
 	t.Parallel()

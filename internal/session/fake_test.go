@@ -235,6 +235,8 @@ type world struct {
 	starts []int64
 	boxes  []*box // running
 	fail   []error
+	owner  store.Destination      // where the owner is told
+	owned  []string               // what the owner was told
 	delay  time.Duration          // of a start
 	runner func(w *world, b *box) // the program inside; returns when it ends
 
@@ -275,9 +277,13 @@ func (w *world) Finish(_ context.Context, ends ...store.End) error {
 	return nil
 }
 
-func (w *world) Say(_ context.Context, _ store.Destination, _, text string) error {
+func (w *world) Say(_ context.Context, d store.Destination, _, text string) error {
 	w.mu.Lock()
 	defer w.mu.Unlock()
+	if w.owner != (store.Destination{}) && d == w.owner {
+		w.owned = append(w.owned, text)
+		return nil
+	}
 	w.said = append(w.said, text)
 	return nil
 }
@@ -395,6 +401,7 @@ func (w *world) host() {
 			defer w.mu.Unlock()
 			w.works = append(w.works, v)
 		},
+		Owner:    func(context.Context) (store.Destination, bool) { return w.owner, w.owner != store.Destination{} },
 		IdleStop: 10 * time.Minute, MaxTries: 3, ClaimTolerance: time.Minute, Ceiling: 30 * time.Minute})
 	w.end = sync.OnceFunc(func() {
 		cancel()

@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"nanoclaw/internal/channel"
+	"nanoclaw/internal/config/container"
 	"nanoclaw/internal/crashpoint"
 	"nanoclaw/internal/mailbox"
 	"nanoclaw/internal/obs"
@@ -160,7 +161,11 @@ func (a *actor) onExit(ctx context.Context, exit sandbox.Exit) {
 	a.show(ctx)
 	a.countTries(ctx)
 	a.working(ctx, channel.Work{})
-	if early {
+	switch {
+	case early && exit.Code == container.ExitNoProgram:
+		a.fail(ctx, &sandbox.Failure{Class: sandbox.SpecInvalid, Op: "start agent", Err: errors.New(lastLine(exit.Stderr)), Hint: "the program of its provider; `nanoclaw doctor` says how to get it"})
+		return
+	case early:
 		a.fail(ctx, fmt.Errorf("the agent's program ended at once (code %d%s): %s", exit.Code, oom(exit), tail(exit.Stderr)))
 		return
 	}
@@ -215,17 +220,18 @@ type outage struct {
 	retry    time.Time // the next try
 	told     bool
 	problem  string // the last failure
+	owner    bool   // the owner was told
 }
 
 // over ends an outage and reports whether there was one.
 func (o *outage) over() bool {
 	was := o.failures > 0
-	o.failures, o.told, o.since, o.retry, o.problem = 0, false, time.Time{}, time.Time{}, ""
+	o.failures, o.told, o.owner, o.since, o.retry, o.problem = 0, false, false, time.Time{}, time.Time{}, ""
 	return was
 }
 
 // fail notes a failed start and tries again after a growing pause. The person who waits is told once per outage: at once if
-// waiting will not help, else after two minutes.
+// waiting will not help, else after two minutes. In the first case the owner is told too.
 func (a *actor) fail(ctx context.Context, err error) {
 	if ctx.Err() != nil {
 		return
@@ -245,6 +251,10 @@ func (a *actor) fail(ctx context.Context, err error) {
 		return
 	}
 	d, chatErr := a.chat(ctx)
+	if lasting && !o.owner {
+		o.owner = true
+		a.tellOwner(ctx, d, f)
+	}
 	if chatErr != nil {
 		return
 	}
@@ -257,6 +267,30 @@ func (a *actor) fail(ctx context.Context, err error) {
 		return
 	}
 	o.told = true
+}
+
+// tellOwner says what keeps the agent from starting, unless the owner is the person who waits: about an agent once an hour, in
+// however many sessions it is.
+func (a *actor) tellOwner(ctx context.Context, waiting store.Destination, f *sandbox.Failure) {
+	if a.m.opt.Owner == nil {
+		return
+	}
+	owner, ok := a.m.opt.Owner(ctx)
+	if !ok || owner.Instance == waiting.Instance && owner.PlatformID == waiting.PlatformID {
+		return
+	}
+	name := string(a.s.AgentGroupID)
+	if g, err := a.m.opt.Store.AgentGroup(ctx, a.s.AgentGroupID); err == nil {
+		name = g.Name
+	}
+	text := fmt.Sprintf("The agent %s cannot be started: %v.", name, f.Err)
+	if f.Hint != "" {
+		text += " What would help: " + f.Hint + "."
+	}
+	key := fmt.Sprintf("outage-owner:%s:%s", a.s.AgentGroupID, a.outage.since.UTC().Format("2006-01-02T15"))
+	if err := a.m.opt.Outlet.Say(ctx, owner, key, text); err != nil {
+		a.log.Error("could not tell the owner about an outage", obs.Error(err))
+	}
 }
 
 // hostile ends a sandbox whose outbox was refused: it is not read again before the next look.
@@ -442,6 +476,11 @@ func tail(s string) string {
 		return "…" + s[len(s)-most:]
 	}
 	return s
+}
+
+func lastLine(s string) string {
+	s = strings.TrimSpace(s)
+	return tail(s[strings.LastIndexByte(s, '\n')+1:])
 }
 
 func oom(e sandbox.Exit) string {

@@ -69,6 +69,8 @@ type Options struct {
 	Open     func(ctx context.Context, dir string) (Mailbox, error)
 	Bell     func(runDir string, incarnation int64) (Bell, error)
 	Working  func(ctx context.Context, d store.Destination, w channel.Work)
+	// Owner is where the owner is told of what keeps an agent from starting until somebody mends it; nil: nowhere.
+	Owner func(ctx context.Context) (store.Destination, bool)
 
 	MaxLive        int // sandboxes at a time; 0: no bound
 	IdleStop       time.Duration

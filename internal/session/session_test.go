@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"nanoclaw/internal/channel"
+	"nanoclaw/internal/config/container"
 	"nanoclaw/internal/mailbox"
 	"nanoclaw/internal/obs"
 	"nanoclaw/internal/sandbox"
@@ -173,6 +174,47 @@ func TestOutage(t *testing.T) {
 					if l.Problem != "" {
 						t.Errorf("still a problem after the answer: %+v", l)
 					}
+				}
+			})
+		})
+	}
+}
+
+// What only the operator can mend is told to the owner too, once per outage; a runner that finds no program of its provider is such
+// a case, whatever sandbox it runs in.
+func TestOwnerIsToldOfWhatLasts(t *testing.T) {
+	t.Parallel()
+	gone := func(w *world, b *box) {
+		b.exit = sandbox.Exit{Code: container.ExitNoProgram, Stderr: "a log line\nagent-runner: find the codex program\n"}
+	}
+	for name, c := range map[string]struct {
+		fail   error
+		runner func(*world, *box)
+		want   string
+	}{
+		"program missing on the machine": {&sandbox.Failure{Class: sandbox.SpecInvalid, Op: "start", Err: errBroken, Hint: "the codex program"}, good, errBroken.Error() + ". What would help: the codex program."},
+		"program missing in the image":   {nil, gone, "agent-runner: find the codex program. What would help: the program of its provider; `nanoclaw doctor` says how to get it."},
+		"daemon away":                    {&sandbox.Failure{Class: sandbox.RuntimeUnavailable, Op: "start", Err: errBroken}, good, ""},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			synctest.Test(t, func(t *testing.T) {
+				w := newWorld(t, c.runner)
+				w.owner = store.Destination{Instance: "cli", PlatformID: "owner"}
+				for range 3 {
+					if c.fail != nil {
+						w.fail = append(w.fail, c.fail)
+					}
+				}
+				w.host()
+				w.message("a")
+				pass(20 * time.Second)
+				w.mu.Lock()
+				defer w.mu.Unlock()
+				switch {
+				case c.want == "" && len(w.owned) == 0:
+				case c.want == "" || len(w.owned) != 1 || len(w.said) != 1 || !strings.HasSuffix(w.owned[0], c.want) || !strings.Contains(w.said[0], "cannot be started"):
+					t.Errorf("the owner was told %q, the person %q", w.owned, w.said)
 				}
 			})
 		})

@@ -87,6 +87,9 @@ const (
 	RelayAddress = "127.0.0.1:3128"
 )
 
+// ExitNoProgram is the exit code of a runner whose provider's program is not in its sandbox (EX_UNAVAILABLE).
+const ExitNoProgram = 69
+
 // WireChat is Config.Wire for a server that speaks nothing but chat completions.
 const WireChat = "chat"
 

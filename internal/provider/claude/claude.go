@@ -159,7 +159,7 @@ func (p *Provider) Query(ctx context.Context, in provider.QueryInput) (provider.
 		if err == nil {
 			err = fmt.Errorf("%s is no program", p.opt.Program)
 		}
-		return nil, &provider.QueryError{Op: "find the claude CLI", Class: provider.ClassOther, Hint: "nanoclaw doctor says how to install it", Err: err}
+		return nil, &provider.QueryError{Op: "find the claude CLI", Class: provider.ClassMissing, Hint: "nanoclaw doctor says how to install it", Err: err}
 	}
 	return p.start(ctx, in, setup)
 }

@@ -131,7 +131,7 @@ func (p *Provider) Query(ctx context.Context, in provider.QueryInput) (provider.
 		if err == nil {
 			err = fmt.Errorf("%s is no program", p.opt.Program)
 		}
-		return nil, &provider.QueryError{Op: "find the codex CLI", Class: provider.ClassOther, Hint: "install it, or name its path in the settings of the provider", Err: err}
+		return nil, &provider.QueryError{Op: "find the codex CLI", Class: provider.ClassMissing, Hint: "install it, or name its path in the settings of the provider", Err: err}
 	}
 	if err := os.MkdirAll(p.codexHome(), 0o700); err != nil {
 		return nil, &provider.QueryError{Op: "make the folder of the codex CLI", Class: provider.ClassOther, Err: err}

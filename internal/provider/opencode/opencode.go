@@ -144,7 +144,7 @@ func (p *Provider) Query(ctx context.Context, in provider.QueryInput) (provider.
 		if err == nil {
 			err = fmt.Errorf("%s is no program", p.opt.Program)
 		}
-		return nil, &provider.QueryError{Op: "find the opencode program", Class: provider.ClassOther, Hint: "install it, or name its path in the settings of the provider", Err: err}
+		return nil, &provider.QueryError{Op: "find the opencode program", Class: provider.ClassMissing, Hint: "install it, or name its path in the settings of the provider", Err: err}
 	}
 	return p.start(ctx, in, settings)
 }

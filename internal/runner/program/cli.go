@@ -1,6 +1,8 @@
 package program
 
 import (
+	"context"
+	"errors"
 	"fmt"
 	"os/exec"
 	"path/filepath"
@@ -16,6 +18,23 @@ import (
 // cliIdle is how long a CLI that has nothing to do keeps its memory.
 const cliIdle = 3 * time.Minute
 
+// errNoProgram: the program of a provider is not here.
+var errNoProgram = errors.New("a program is missing")
+
+// absent stands for a provider whose program is not here.
+type absent struct {
+	name string
+	err  error
+}
+
+func (a absent) Name() string                { return a.name }
+func (a absent) Caps() provider.Caps         { return provider.Caps{} }
+func (a absent) IsSessionInvalid(error) bool { return false }
+
+func (a absent) Query(context.Context, provider.QueryInput) (provider.Query, error) {
+	return nil, &provider.QueryError{Op: "start " + a.name, Class: provider.ClassMissing, Err: a.err}
+}
+
 // find is the absolute path of a provider's program: that of container.json, else the one of its name on the PATH.
 func find(s setting, name string) (string, error) {
 	program := s.config.Programs[name]
@@ -30,7 +49,7 @@ func find(s setting, name string) (string, error) {
 		found, err = filepath.Abs(found)
 	}
 	if err != nil {
-		return "", fmt.Errorf("find the %s program: %w (the image or the machine must have it; `nanoclaw doctor` says how)", name, err)
+		return "", fmt.Errorf("%w: find the %s program: %w (the image or the machine must have it; `nanoclaw doctor` says how)", errNoProgram, name, err)
 	}
 	return found, nil
 }
@@ -69,14 +88,14 @@ func newOpencode(s setting) (provider.Provider, error) {
 func newACP(s setting) (provider.Provider, error) {
 	command := strings.Fields(s.config.Programs[acp.Name])
 	if len(command) == 0 {
-		return nil, fmt.Errorf("no agent is named: programs.%s in container.json is its command line", acp.Name)
+		return nil, fmt.Errorf("%w: no agent is named: programs.%s in container.json is its command line", errNoProgram, acp.Name)
 	}
 	found, err := exec.LookPath(command[0])
 	if err == nil {
 		command[0], err = filepath.Abs(found)
 	}
 	if err != nil {
-		return nil, fmt.Errorf("find the agent's program: %w", err)
+		return nil, fmt.Errorf("%w: find the agent's program: %w", errNoProgram, err)
 	}
 	out, err := s.relay()
 	if err != nil {

@@ -130,8 +130,11 @@ func Execute(ctx context.Context, args []string, stdin io.Reader, stdout, stderr
 		return ExitOK
 	}
 	_, _ = fmt.Fprintf(stderr, "agent-runner: %v\n", err)
-	if errors.Is(err, mailbox.ErrCorrupt) {
+	switch {
+	case errors.Is(err, mailbox.ErrCorrupt):
 		return ExitAgain
+	case errors.Is(err, errNoProgram):
+		return container.ExitNoProgram
 	}
 	return ExitFatal
 }

@@ -5,6 +5,7 @@ import (
 	"encoding/json"
 	"os"
 	"path/filepath"
+	"strings"
 	"testing"
 
 	"nanoclaw/internal/config/container"
@@ -52,6 +53,37 @@ func TestW30ScriptsHaveTheWayOut(t *testing.T) {
 			}
 			if got[0] != want[0] || got[1] != want[1] {
 				t.Errorf("got %q, want %q", got, want)
+			}
+		})
+	}
+}
+
+// A first provider whose program is not here: the next one answers and the chat is told in one line. Without another the program ends
+// with a code of its own, so that the host keeps the message.
+func TestProgramOfTheFirstProviderIsMissing(t *testing.T) {
+	t.Parallel()
+	for _, name := range []string{"claude", "codex", "opencode", "acp"} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			r := newRig(t, line(say(block("me", "by mock")), `{"type":"result"}`))
+			r.conf.Provider, r.conf.Programs = name, map[string]string{name: "no-such-program-of-" + name}
+			r.configure()
+			r.put(message("m1", "a"))
+			p := r.spawn("", nil, "--once")
+			if code := p.code(); code != container.ExitNoProgram || !strings.Contains(p.stderr.String(), "program is missing") {
+				t.Fatalf("exit %d: %s", code, p.stderr)
+			}
+			if a := r.ack("m1"); a.Status.Final() {
+				t.Fatalf("the message is %s", a.Status)
+			}
+			r.conf.Incarnation, r.conf.Fallbacks = 2, []container.Choice{{Provider: "mock"}}
+			r.configure()
+			p = r.spawn("", nil, "--once")
+			if code := p.code(); code != ExitOK {
+				t.Fatalf("exit %d: %s", code, p.stderr)
+			}
+			if got := strings.Join(r.said(), "|"); got != "me:("+name+" is not installed here; mock answers instead.)|me:by mock" {
+				t.Errorf("said %q\n%s", got, p.stderr)
 			}
 		})
 	}

@@ -107,19 +107,27 @@ func serve(ctx context.Context, p paths, once bool, log *slog.Logger) (err error
 	return err
 }
 
-// drivers are the providers of the agent's settings. A fallback that cannot be made is left out, with a warning.
+// drivers are the providers of the agent's settings. A fallback that cannot be made is left out, with a warning. A first one whose
+// program is missing stays as one that fails, where there is another: the chat is told so.
 func (s *session) drivers(set *tool.Set, compaction func() string) ([]runner.Driver, error) {
 	var all []runner.Driver
+	var gone error
 	for i, one := range s.config.Chain() {
 		d, err := s.driver(one, set, compaction)
-		if err == nil {
+		switch {
+		case err == nil:
 			all = append(all, d)
-			continue
-		}
-		if i == 0 {
+		case i == 0 && errors.Is(err, errNoProgram):
+			gone = err
+			all = append(all, runner.Driver{Provider: absent{one.Provider, err}})
+		case i == 0:
 			return nil, err
+		default:
+			s.log.Warn("a fallback cannot be used", obs.KeyProvider, one.Provider, obs.Error(err))
 		}
-		s.log.Warn("a fallback cannot be used", obs.KeyProvider, one.Provider, obs.Error(err))
+	}
+	if gone != nil && len(all) == 1 {
+		return nil, gone
 	}
 	return all, nil
 }

@@ -230,7 +230,7 @@ func TestGoldenNotices(t *testing.T) {
 	resets := at("2026-06-15T09:00:00Z")
 	for _, c := range []provider.Class{
 		provider.ClassAuth, provider.ClassQuota, provider.ClassRateLimit, provider.ClassOverloaded, provider.ClassContext,
-		provider.ClassInvalidSession, provider.ClassNetwork, provider.ClassOther, provider.ClassNone, "new class",
+		provider.ClassInvalidSession, provider.ClassNetwork, provider.ClassMissing, provider.ClassOther, provider.ClassNone, "new class",
 	} {
 		all += string(c) + ": " + Notice(c, time.Time{}, nil) + "\n" + string(c) + " until: " + Notice(c, resets, Zone("Asia/Tokyo")) + "\n"
 	}

@@ -28,6 +28,8 @@ func Notice(class provider.Class, resetsAt time.Time, zone *time.Location) strin
 		return "I could not answer: I have lost the thread of our earlier conversation. Please ask again; I will start afresh."
 	case provider.ClassNetwork:
 		return "I could not answer: the model cannot be reached. Please ask again later."
+	case provider.ClassMissing:
+		return "I could not answer: a program that I need is not installed where I run. The person who runs this system finds out how to get it with `nanoclaw doctor`."
 	case provider.ClassNone, provider.ClassOther:
 	}
 	return "I could not answer: something went wrong. Please ask again; the person who runs this system finds the details in its log."
@@ -45,6 +47,8 @@ func StandIn(instead, answers string, class provider.Class, resetsAt time.Time, 
 		why = "takes no more requests for the moment"
 	case provider.ClassOverloaded:
 		why = "is overloaded"
+	case provider.ClassMissing:
+		why = "is not installed here"
 	}
 	return "(" + instead + " " + why + until(resetsAt, zone) + "; " + answers + " answers instead.)"
 }
