@@ -7,11 +7,13 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"slices"
 	"strconv"
 	"strings"
 	"testing"
 	"time"
 
+	"nanoclaw/container"
 	"nanoclaw/internal/control"
 	"nanoclaw/internal/testkit/modelserver"
 )
@@ -39,20 +41,37 @@ func claudeProgram(t *testing.T) string {
 	return abs
 }
 
+// inImage wants the program of a provider in the image of the tests, which says by a label what it has.
+func inImage(t *testing.T, name string) {
+	t.Helper()
+	out, err := exec.Command("docker", "image", "inspect", "--format", `{{index .Config.Labels "`+container.ProgramsLabel+`"}}`, "nanoclaw-agent:test").Output()
+	if err != nil || !slices.Contains(strings.Fields(string(out)), name) {
+		missing(t, "the "+name+" program in the image nanoclaw-agent:test (scripts/test-image)")
+	}
+}
+
+// programSetting names a program of this machine, but in docker, whose image has its own.
+func programSetting(kind, name, path string) string {
+	if kind == "docker" {
+		return ""
+	}
+	return "[" + name + "]\nprogram = \"" + path + "\"\n"
+}
+
 // withClaude is a home whose agent is driven by the real CLI against a scripted API.
 func withClaude(t *testing.T, kind string) (*machine, *modelserver.Server) {
 	t.Helper()
 	available(t, kind)
 	program := claudeProgram(t)
-	if kind == "docker" && exec.Command("docker", "run", "--rm", "--network", "none", "nanoclaw-agent:test", "test", "-x", "/usr/local/bin/claude").Run() != nil {
-		missing(t, "the claude CLI in the image nanoclaw-agent:test (scripts/test-image)")
+	if kind == "docker" {
+		inImage(t, "claude")
 	}
 	api, err := modelserver.Start(modelserver.Options{})
 	if err != nil {
 		t.Fatal(err)
 	}
 	t.Cleanup(api.Close)
-	m := setup(t, sandboxes(t)[kind]+"[claude]\nprogram = \""+program+"\"\n[anthropic]\nbase_url = \""+api.URL()+"\"\n[openai]\nbase_url = \""+api.URL()+"\"\n[ollama]\nbase_url = \""+api.URL()+"\"\n")
+	m := setup(t, sandboxes(t)[kind]+programSetting(kind, "claude", program)+"[anthropic]\nbase_url = \""+api.URL()+"\"\n[openai]\nbase_url = \""+api.URL()+"\"\n[ollama]\nbase_url = \""+api.URL()+"\"\n")
 	m.start()
 	if err := m.client.PutSecret(t.Context(), control.Secret{Name: control.SecretAnthropic, Kind: control.SecretAPIKey, Value: marker}); err != nil {
 		t.Fatal(err)

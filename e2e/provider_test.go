@@ -122,7 +122,30 @@ func programOf(t *testing.T, name string) string {
 	return abs
 }
 
-// Other agents' programs in a sandbox: their own shell, a tool of ours, a second turn, and the key only at the API.
+// withModel is a home whose host holds keys for a scripted API and whose agent has the given provider.
+func withModel(t *testing.T, settings, provider, model string) (*machine, *modelserver.Server) {
+	t.Helper()
+	api, err := modelserver.Start(modelserver.Options{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(api.Close)
+	m := setup(t, settings+"[openai]\nbase_url = \""+api.URL()+"\"\n[anthropic]\nbase_url = \""+api.URL()+"\"\n")
+	m.start()
+	for _, key := range []string{control.SecretOpenAI, control.SecretAnthropic} {
+		if err := m.client.PutSecret(t.Context(), control.Secret{Name: key, Kind: control.SecretAPIKey, Value: marker}); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if _, err := m.client.Bootstrap(t.Context(), control.BootstrapRequest{}); err != nil {
+		t.Fatal(err)
+	}
+	m.admin("groups config update", "--provider", provider, "--model", model)
+	return m, api
+}
+
+// Other agents' programs in a sandbox, of this machine or of the image: their own shell, a tool of ours, a second turn, and the key
+// only at the API.
 func TestOtherPrograms(t *testing.T) {
 	t.Parallel()
 	for name, c := range map[string]struct{ shell, send modelserver.Tool }{
@@ -135,36 +158,100 @@ func TestOtherPrograms(t *testing.T) {
 			modelserver.Tool{Name: "nanoclaw_send_message", Input: json.RawMessage(`{"to":"terminal","text":"by tool"}`)},
 		},
 	} {
-		t.Run(name, func(t *testing.T) {
-			t.Parallel()
-			available(t, "bubblewrap")
-			program := programOf(t, name)
-			api, err := modelserver.Start(modelserver.Options{})
-			if err != nil {
-				t.Fatal(err)
-			}
-			t.Cleanup(api.Close)
-			m := setup(t, sandboxes(t)["bubblewrap"]+"["+name+"]\nprogram = \""+program+"\"\n[openai]\nbase_url = \""+api.URL()+"\"\n[anthropic]\nbase_url = \""+api.URL()+"\"\n")
-			m.start()
-			for _, key := range []string{control.SecretOpenAI, control.SecretAnthropic} {
-				if err := m.client.PutSecret(t.Context(), control.Secret{Name: key, Kind: control.SecretAPIKey, Value: marker}); err != nil {
-					t.Fatal(err)
+		for _, kind := range []string{"bubblewrap", "docker"} {
+			t.Run(name+" in "+kind, func(t *testing.T) {
+				t.Parallel()
+				available(t, kind)
+				if kind == "docker" {
+					inImage(t, name)
 				}
-			}
-			if _, err := m.client.Bootstrap(t.Context(), control.BootstrapRequest{}); err != nil {
-				t.Fatal(err)
-			}
-			m.admin("groups config update", "--provider", name, "--model", "test-model")
-			for _, id := range []string{"m1", "m2"} {
-				a := m.ask(id, "hi "+modelserver.Script(
-					modelserver.Step{Text: `<message to="terminal">on it</message>`, Tools: []modelserver.Tool{c.shell}},
-					modelserver.Step{Tools: []modelserver.Tool{c.send}},
-					modelserver.Step{Text: `<message to="terminal">done</message>`}))
-				if a.state != control.StateAnswered || strings.Join(a.texts, "|") != "on it|by tool|done" {
-					t.Fatalf("%s: %+v\n%s", id, a, m.log.tail(2000))
+				m, _ := withModel(t, sandboxes(t)[kind]+programSetting(kind, name, programOf(t, name)), name, "test-model")
+				for _, id := range []string{"m1", "m2"} {
+					a := m.ask(id, "hi "+modelserver.Script(
+						modelserver.Step{Text: `<message to="terminal">on it</message>`, Tools: []modelserver.Tool{c.shell}},
+						modelserver.Step{Tools: []modelserver.Tool{c.send}},
+						modelserver.Step{Text: `<message to="terminal">done</message>`}))
+					if a.state != control.StateAnswered || strings.Join(a.texts, "|") != "on it|by tool|done" {
+						t.Fatalf("%s: %+v\n%s", id, a, m.log.tail(2000))
+					}
 				}
-			}
-			m.nowhere(marker)
-		})
+				m.nowhere(marker)
+			})
+		}
+	}
+}
+
+// A foreign agent that speaks the Agent Client Protocol: it is told where the API is and what stands for the key, and does the rest by
+// its own settings, here those in the agent's folder.
+func TestForeignAgent(t *testing.T) {
+	t.Parallel()
+	available(t, "bubblewrap")
+	m, api := withModel(t, sandboxes(t)["bubblewrap"]+"[acp]\nprogram = \""+programOf(t, "opencode")+"\"\nargs = \"acp\"\napi = \"anthropic\"\n", "acp", "default")
+	const own = `{"model":"anthropic/scripted","small_model":"anthropic/scripted","enabled_providers":["anthropic"],"permission":"allow","autoupdate":false,"share":"disabled",
+		"provider":{"anthropic":{"npm":"@ai-sdk/anthropic","options":{"baseURL":"{env:ANTHROPIC_BASE_URL}/v1","apiKey":"{env:ANTHROPIC_API_KEY}"},"models":{"scripted":{"tool_call":true}}}}}`
+	dir := filepath.Join(m.home, "groups", "main")
+	if err := os.MkdirAll(dir, 0o700); err != nil {
+		t.Fatal(err)
+	}
+	if err := os.WriteFile(filepath.Join(dir, "opencode.json"), []byte(own), 0o644); err != nil {
+		t.Fatal(err)
+	}
+	for _, id := range []string{"m1", "m2"} {
+		a := m.ask(id, "secret of "+id+" "+modelserver.Script(
+			modelserver.Step{Text: `<message to="terminal">on it</message>`, Tools: []modelserver.Tool{{Name: "bash", Input: json.RawMessage(`{"command":"id -u; env > env.txt","description":"look"}`)}}},
+			modelserver.Step{Tools: []modelserver.Tool{{Name: "nanoclaw_send_message", Input: json.RawMessage(`{"to":"terminal","text":"by tool"}`)}}},
+			modelserver.Step{Text: `<message to="terminal">done</message>`}))
+		if a.state != control.StateAnswered || strings.Join(a.texts, "|") != "on it|by tool|done" {
+			t.Fatalf("%s: %+v\n%s", id, a, m.log.tail(2000))
+		}
+	}
+	requests := api.Requests()
+	if last := requests[len(requests)-1]; !last.Contains("secret of m1") || last.Header.Get("X-Api-Key") != marker {
+		t.Error("the second turn does not know the first, or the host's key did not come to the API")
+	}
+	m.nowhere(marker)
+}
+
+// A provider whose program is not there: with a fallback that one answers, and the chat is told in one line; without, the person is told
+// in plain words, the message is kept, and it is answered as soon as somebody can. status and doctor say the same.
+func TestMissingProgram(t *testing.T) {
+	t.Parallel()
+	available(t, "bubblewrap")
+	m := setup(t, sandboxes(t)["bubblewrap"]+"[codex]\nprogram = \"/nowhere/codex\"\n")
+	m.start()
+	if _, err := m.client.Bootstrap(t.Context(), control.BootstrapRequest{}); err != nil {
+		t.Fatal(err)
+	}
+	if out := m.admin("groups config update", "--provider", "codex", "--fallback", "mock"); !strings.Contains(out, "/nowhere/codex, which is no program on this machine") {
+		t.Errorf("the change does not say what is missing: %s", out)
+	}
+	a := m.ask("m1", "hello")
+	if a.state != control.StateAnswered || len(a.texts) != 1 || strings.Join(a.notices, "|") != "(codex is not installed here; mock answers instead.)" {
+		t.Errorf("with a fallback: %+v", a)
+	}
+	status := func(want string) {
+		t.Helper()
+		st, err := m.client.Status(t.Context())
+		if err != nil || st.State != control.HostDegraded || !strings.Contains(strings.Join(st.Warnings, "\n"), want) {
+			t.Errorf("status %+v, %v; want %q", st, err, want)
+		}
+	}
+	status("mock answers instead")
+	for _, args := range [][]string{{"doctor"}, {"doctor", "--provider", "codex"}} {
+		if out, _, code := m.run(args...); code != 9 || !strings.Contains(out, "codex program: /nowhere/codex is not on this machine; needed by") || !strings.Contains(out, "scripts/fetch-codex") {
+			t.Errorf("%v: exit %d\n%s", args, code, out)
+		}
+	}
+
+	m.admin("groups config update", "--fallback", "default")
+	acc := m.say("m2", "are you there?")
+	notice, err := m.firstText(acc.Seq)
+	if err != nil || !strings.Contains(notice, "your message is kept") || !strings.Contains(notice, "the codex program; `nanoclaw doctor` says how to get it") {
+		t.Errorf("without a fallback: %q, %v", notice, err)
+	}
+	status("cannot be started")
+	m.admin("groups config update", "--provider", "mock")
+	if a, err := m.await("m2", acc.Seq, patience); err != nil || a.state != control.StateAnswered || len(a.texts) != 1 {
+		t.Errorf("the message was not answered when somebody could: %+v, %v", a, err)
 	}
 }

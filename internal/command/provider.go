@@ -71,7 +71,12 @@ func apiOf(s config.Settings, provider string) (modelAPI, bool, error) {
 					Options  map[string]int `json:"options"`
 				}{model, false, say, map[string]int{"num_predict": 1}})
 			}}, true, nil
-	case providerACP, "mock":
+	case providerACP:
+		if s.ACPAPI != "" {
+			return apiOf(s, s.ACPAPI)
+		}
+		return modelAPI{}, false, nil
+	case "mock":
 		return modelAPI{}, false, nil
 	}
 	return modelAPI{}, false, usagef("unknown provider %q; known are claude, anthropic, openai, ollama, codex, opencode, acp, mock", provider)

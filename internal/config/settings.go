@@ -45,6 +45,7 @@ type Settings struct {
 	OpencodeProgram string        // the opencode program on the host, as ClaudeProgram
 	ACPProgram      string        // an agent that speaks the Agent Client Protocol, as ClaudeProgram; empty: there is none
 	ACPArgs         string        // its arguments, separated by spaces
+	ACPAPI          string        // the API that it reaches with the host's key: anthropic, openai, ollama; empty: none
 	EgressAllow     []string      // host:port a sandbox may CONNECT to
 	Zone            string        // IANA name; empty: TZ, /etc/timezone, /etc/localtime, UTC
 	AssistantName   string
@@ -126,6 +127,9 @@ func options() []option {
 		{"opencode.program", "", "path of the opencode program on this machine", text(func(s *Settings) *string { return &s.OpencodeProgram })},
 		{"acp.program", "", "path of an agent that speaks the Agent Client Protocol", text(func(s *Settings) *string { return &s.ACPProgram })},
 		{"acp.args", "", "its arguments, separated by spaces", text(func(s *Settings) *string { return &s.ACPArgs })},
+		{"acp.api", "", "the API that it reaches with the host's key: anthropic, openai or ollama; empty: none", func(s *Settings, v string) error {
+			return oneOf(&s.ACPAPI, v, "", "anthropic", "openai", "ollama")
+		}},
 		{"anthropic.base_url", "https://api.anthropic.com", "base URL of the Anthropic API", baseURL(func(s *Settings) *string { return &s.AnthropicURL })},
 		{"openai.base_url", "https://api.openai.com", "base URL of the OpenAI API, or of a server that speaks it", baseURL(func(s *Settings) *string { return &s.OpenAIURL })},
 		{"openai.wire", "", "chat for a server that speaks nothing but chat completions", func(s *Settings, v string) error {

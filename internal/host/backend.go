@@ -43,7 +43,7 @@ func (h *Host) Status(ctx context.Context) (control.Status, error) {
 	}
 	if groups, err := h.store.AgentGroups(ctx); err == nil && len(groups) > 0 {
 		s.Provider.Name = groups[0].Provider
-		k, ok := providerKindOf(s.Provider.Name)
+		k, ok := providerKindOf(h.opt.Settings, s.Provider.Name)
 		s.Provider.Free = ok && !keyed(k.api) && k.api != ""
 		if ok && keyed(k.api) {
 			_, keyErr := h.vault.Get(ctx, k.api)
@@ -182,7 +182,7 @@ func (h *Host) Bootstrap(ctx context.Context, r control.BootstrapRequest) (contr
 	case b.Offline:
 		b.Notice = offlineNotice
 	default:
-		k, ok := providerKindOf(agent.Provider)
+		k, ok := providerKindOf(h.opt.Settings, agent.Provider)
 		if !ok || k.program == "" {
 			break
 		}

@@ -122,7 +122,7 @@ func (l *launcher) Adopt(ctx context.Context, s store.Session, _ int64) (func(),
 	}
 	var fit outfit
 	for _, c := range chain(group) {
-		if k, ok := providerKindOf(c.Provider); ok {
+		if k, ok := providerKindOf(l.settings, c.Provider); ok {
 			fit.kinds = append(fit.kinds, k)
 		}
 	}
@@ -219,6 +219,7 @@ func (l *launcher) container(ctx context.Context, s store.Session, g store.Agent
 	}
 	if command := c.Programs[acpName]; command != "" {
 		c.Programs[acpName] = strings.TrimSpace(command + " " + l.settings.ACPArgs)
+		c.AgentAPI = l.settings.ACPAPI
 	}
 	all := chain(g)
 	for i := range all {

@@ -51,9 +51,12 @@ func providerKinds() []providerKind {
 	}
 }
 
-func providerKindOf(name string) (providerKind, bool) {
+func providerKindOf(s config.Settings, name string) (providerKind, bool) {
 	for _, k := range providerKinds() {
 		if k.name == name {
+			if name == acpName {
+				k.api = s.ACPAPI
+			}
 			return k, true
 		}
 	}
@@ -87,7 +90,7 @@ func (l *launcher) outfit(ctx context.Context, chain []container.Choice, image s
 	o := outfit{programs: map[string]source{}}
 	var failure *sandbox.Failure
 	for _, c := range chain {
-		k, ok := providerKindOf(c.Provider)
+		k, ok := providerKindOf(l.settings, c.Provider)
 		if !ok {
 			return o, &sandbox.Failure{Class: sandbox.SpecInvalid, Op: "start agent", Err: fmt.Errorf("unknown provider %q", c.Provider),
 				Hint: "known are: " + strings.Join(providerNames(), ", ")}
@@ -156,7 +159,7 @@ func (h *Host) Operator() string { return h.terminal.UserID() }
 // Provider says in plain words what stands in the way of a provider, and whether a model must be named; nothing: it can be
 // used. An unknown name is an error.
 func (h *Host) Provider(ctx context.Context, name string) (missing []string, needsModel bool, err error) {
-	k, ok := providerKindOf(name)
+	k, ok := providerKindOf(h.opt.Settings, name)
 	if !ok {
 		return nil, false, control.Invalid("provider", fmt.Sprintf("%q is not one of %s", name, strings.Join(providerNames(), ", ")))
 	}

@@ -124,7 +124,7 @@ func (s supply) status(ctx context.Context, groups []store.AgentGroup) (programs
 		var answers, fix string
 		var without []string
 		for _, c := range chain(g) {
-			k, ok := providerKindOf(c.Provider)
+			k, ok := providerKindOf(s.settings, c.Provider)
 			if !ok {
 				continue
 			}

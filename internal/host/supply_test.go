@@ -12,8 +12,10 @@ import (
 
 	"nanoclaw/internal/config"
 	"nanoclaw/internal/control"
+	"nanoclaw/internal/obs"
 	"nanoclaw/internal/sandbox"
 	"nanoclaw/internal/store"
+	"nanoclaw/internal/vault"
 )
 
 // shipped is what images say they have, by name.
@@ -115,19 +117,32 @@ func TestStatusOfPrograms(t *testing.T) {
 func TestProgramsInDocker(t *testing.T) {
 	t.Parallel()
 	codex := program(t, "codex")
-	l := &launcher{runtime: named{name: sandbox.Docker}, settings: config.Settings{ACPArgs: "acp --fast"},
+	l := &launcher{runtime: named{name: sandbox.Docker}, settings: config.Settings{ACPArgs: "acp --fast", ACPAPI: apiAnthropic},
 		supply: supply{config.Settings{CodexProgram: codex, ACPProgram: "opencode", Image: "full"}, shipped{"full": "claude codex opencode"}}}
 	group := store.AgentGroup{Provider: "codex", Fallbacks: []store.Fallback{{Provider: "acp"}, {Provider: "mock"}}}
 	fit, err := l.outfit(t.Context(), chain(group), "")
 	if err != nil {
 		t.Fatal(err)
 	}
-	fit.kinds[0].api = "" // no key is looked up
+	v, err := vault.Open(filepath.Join(t.TempDir(), "secrets"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := v.Put(t.Context(), apiAnthropic, vault.OAuthToken, obs.NewSecret("sk-ant-oat-secret")); err != nil {
+		t.Fatal(err)
+	}
+	l.vault = v
+	if got := strings.Join(fit.apis(), " "); got != "openai anthropic" {
+		t.Errorf("its sandbox reaches %s", got)
+	}
 	c, err := l.container(t.Context(), store.Session{}, group, 1, fit)
 	if err != nil {
 		t.Fatal(err)
 	}
 	if d := cmp.Diff(map[string]string{"codex": "/opt/nanoclaw/codex", "acp": "opencode acp --fast"}, c.Programs); d != "" {
 		t.Error(d)
+	}
+	if f := c.Fallbacks[0].Credential; c.AgentAPI != apiAnthropic || f.Kind != string(vault.OAuthToken) || f.Placeholder == "" || strings.Contains(f.Placeholder, "secret") {
+		t.Errorf("the agent of acp gets %q, %+v", c.AgentAPI, f)
 	}
 }

@@ -37,6 +37,8 @@ type Config struct {
 	ScriptTimeoutSeconds int `json:"scriptTimeoutSeconds,omitempty"`
 	// Programs maps a provider program (claude, codex, …) to its path inside.
 	Programs map[string]string `json:"programs"`
+	// AgentAPI is the API that the agent of the provider acp reaches by way of the host: anthropic, openai or ollama; empty: none.
+	AgentAPI string `json:"agentApi,omitempty"`
 }
 
 // UploadAPI is the name under which the host's reverse proxy reaches the account that transcripts go to.
@@ -145,6 +147,7 @@ func Load(path string) (c Config, warnings []string, err error) {
 	read(&fields, "fallbacks", &c.Fallbacks)
 	read(&fields, "relay", &c.Relay)
 	read(&fields, "programs", &c.Programs)
+	read(&fields, "agentApi", &c.AgentAPI)
 	read(&fields, "fastMode", &c.FastMode)
 	read(&fields, "uploadTrace", &c.UploadTrace)
 	read(&fields, "scriptTimeoutSeconds", &c.ScriptTimeoutSeconds)

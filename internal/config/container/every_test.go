@@ -16,7 +16,7 @@ func TestLoadReadsEveryField(t *testing.T) {
 		MaxMessagesPerPrompt: 7, MCPServers: map[string]MCPServer{"x": {Command: "x"}}, Model: "m", Effort: "low",
 		Credential: Credential{Kind: "api_key", Placeholder: "p"}, Fallbacks: []Choice{{Provider: "mock"}},
 		Relay: Relay{Listen: RelayAddress, Token: "t"}, Speed: SpeedFast, FastMode: true, FallbackModel: "n", UploadTrace: true,
-		Wire: WireChat, ContextTokens: 9000, ScriptTimeoutSeconds: 9, Programs: map[string]string{"claude": "/bin/claude"},
+		Wire: WireChat, ContextTokens: 9000, ScriptTimeoutSeconds: 9, Programs: map[string]string{"claude": "/bin/claude"}, AgentAPI: "anthropic",
 	}
 	v := reflect.ValueOf(want)
 	for i := range v.NumField() {

@@ -9,6 +9,7 @@ import (
 	"strings"
 	"time"
 
+	"nanoclaw/internal/config/container"
 	"nanoclaw/internal/provider"
 	"nanoclaw/internal/provider/acp"
 	"nanoclaw/internal/provider/codex"
@@ -101,5 +102,25 @@ func newACP(s setting) (provider.Provider, error) {
 	if err != nil {
 		return nil, err
 	}
-	return acp.New(acp.Options{Command: command, Home: s.home, Env: nativeEnv(s, out), IdleClose: cliIdle, Log: s.log})
+	env := nativeEnv(s, out)
+	agentAPI(env, s.config, out.BaseURL)
+	return acp.New(acp.Options{Command: command, Home: s.home, Env: env, IdleClose: cliIdle, Log: s.log})
+}
+
+// agentAPI tells a foreign agent where its API is and what stands for the key, in the variables of the vendor's own clients.
+func agentAPI(env map[string]string, c container.Config, base func(api string) string) {
+	switch c.AgentAPI {
+	case "anthropic":
+		env["ANTHROPIC_BASE_URL"] = base("anthropic")
+		switch c.Credential.Kind {
+		case "api_key":
+			env["ANTHROPIC_API_KEY"] = c.Credential.Placeholder
+		case "oauth_token":
+			env["CLAUDE_CODE_OAUTH_TOKEN"] = c.Credential.Placeholder
+		}
+	case "openai":
+		env["OPENAI_BASE_URL"], env["OPENAI_API_KEY"] = base("openai")+"/v1", c.Credential.Placeholder
+	case "ollama":
+		env["OLLAMA_HOST"] = base("ollama")
+	}
 }

@@ -10,6 +10,7 @@ import (
 	"syscall"
 	"testing"
 
+	"nanoclaw/internal/config/container"
 	"nanoclaw/internal/mailbox"
 )
 
@@ -148,7 +149,7 @@ func TestBadStarts(t *testing.T) {
 		{"no folder", []string{"--root", filepath.Join(r.dir, "nosuch"), "--once"}, ExitFatal, "find the session's folder: stat " + r.dir},
 		{"unknown flag", []string{"--frob"}, ExitUsage, "--once"},
 		{"stray argument", []string{"now"}, ExitUsage, "unexpected argument"},
-		{"claude without a program", []string{"--config", write("d.json", `{"provider":"claude","programs":{"claude":"no-such-claude"}}`)}, ExitFatal, "claude program"},
+		{"claude without a program", []string{"--config", write("d.json", `{"provider":"claude","programs":{"claude":"no-such-claude"}}`)}, container.ExitNoProgram, "claude program"},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
 			p := r.spawn("", nil, tt.args...)
