@@ -21,7 +21,9 @@ type row struct {
 	Unit  string  `json:"unit"`
 	P50   float64 `json:"p50"`
 	P95   float64 `json:"p95"`
-	Floor float64 `json:"floor"` // 0: none
+	P99   float64 `json:"p99,omitempty"`
+	Floor float64 `json:"floor"`           // 0: none
+	Ratio float64 `json:"ratio,omitempty"` // to the floor; of the median, if not said otherwise
 	Goal  string  `json:"goal"`
 	OK    bool    `json:"ok"`
 	Note  string  `json:"note,omitempty"` // why a row could not be measured
@@ -72,7 +74,7 @@ func run() error {
 	b := &bundle{bin: bin, work: work, n: *n}
 	var all []row
 	for _, m := range []measurement{
-		{"parser", parser}, {"mailbox", mailboxes}, {"runner", alone}, {"tool", tools}, {"warm", warm}, {"cold", cold}, {"host", hosts}, {"live", live}, {"program", programs}, {"loop", loop},
+		{"parser", parser}, {"mailbox", mailboxes}, {"runner", alone}, {"tool", tools}, {"warm", warm}, {"cold", cold}, {"host", hosts}, {"live", live}, {"crowd", crowd}, {"scale", scale}, {"hang", hang}, {"program", programs}, {"loop", loop},
 	} {
 		if !strings.Contains(m.name, *only) {
 			continue
@@ -81,6 +83,11 @@ func run() error {
 		rows, err := m.do(ctx, b)
 		if err != nil {
 			rows = append(rows, row{Name: m.name, Note: err.Error()})
+		}
+		for i, r := range rows {
+			if r.Ratio == 0 && r.Floor > 0 {
+				rows[i].Ratio = r.P50 / r.Floor
+			}
 		}
 		all = append(all, rows...)
 		if ctx.Err() != nil {
@@ -96,13 +103,19 @@ func run() error {
 }
 
 func print(rows []row) {
-	fmt.Printf("%-62s %10s %10s %10s  %-6s %-28s %s\n", "what", "p50", "p95", "floor", "unit", "goal", "ok")
+	fmt.Printf("%-80s %9s %9s %9s %9s %7s  %-5s %-28s %s\n", "what", "p50", "p95", "p99", "floor", "ratio", "unit", "goal", "met")
+	figure := func(v float64) string {
+		if v == 0 {
+			return "-"
+		}
+		return fmt.Sprintf("%.3g", v)
+	}
 	for _, r := range rows {
 		if r.Note != "" {
-			fmt.Printf("%-62s not measured: %s\n", r.Name, r.Note)
+			fmt.Printf("%-80s not measured: %s\n", r.Name, r.Note)
 			continue
 		}
-		fmt.Printf("%-62s %10.3g %10.3g %10.3g  %-6s %-28s %v\n", r.Name, r.P50, r.P95, r.Floor, r.Unit, r.Goal, r.OK)
+		fmt.Printf("%-80s %9.3g %9.3g %9s %9s %7s  %-5s %-28s %v\n", r.Name, r.P50, r.P95, figure(r.P99), figure(r.Floor), figure(r.Ratio), r.Unit, r.Goal, r.OK)
 	}
 }
 

@@ -72,13 +72,16 @@ func (f *files) Due(context.Context) (n int, next time.Time, err error) {
 	return n, next, nil
 }
 
-func (f *files) Settle(_ context.Context, acks ...mailbox.Ack) error {
+func (f *files) Project(_ context.Context, acks []mailbox.Ack, delivered []mailbox.Delivered) error {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	for _, a := range acks {
 		if r := f.find(a.MessageID); r != nil {
 			r.Status = mailbox.StatusCompleted
 		}
+	}
+	for _, v := range delivered {
+		f.delivered[v.MessageOutID] = v.Status
 	}
 	return nil
 }
@@ -108,15 +111,6 @@ func (f *files) Tries(_ context.Context, live int64, retry func(int) (time.Durat
 }
 
 func (f *files) Prepare(context.Context, mailbox.Address, []mailbox.Destination) error { return nil }
-
-func (f *files) MarkDelivered(_ context.Context, d ...mailbox.Delivered) error {
-	f.mu.Lock()
-	defer f.mu.Unlock()
-	for _, v := range d {
-		f.delivered[v.MessageOutID] = v.Status
-	}
-	return nil
-}
 
 func (f *files) Outbox(_ context.Context, _, afterSeq, afterChange int64) (mailbox.Page, error) {
 	f.mu.Lock()

@@ -385,7 +385,7 @@ func (a *actor) reproject(ctx context.Context) error {
 		if len(page.Acks) == 0 || page.AckChange <= a.s.AckProjected {
 			break
 		}
-		if err := a.box.Settle(ctx, page.Acks...); err != nil {
+		if err := a.box.Project(ctx, page.Acks, nil); err != nil {
 			return err
 		}
 		a.s.AckProjected = page.AckChange
@@ -417,25 +417,22 @@ func (a *actor) show(ctx context.Context) {
 }
 
 func (a *actor) showAll(ctx context.Context) error {
-	if len(a.unshown) > 0 {
-		if err := a.box.Settle(ctx, a.unshown...); err != nil {
-			return err
-		}
-		a.unshown = nil
-		a.m.opt.Observe.Worked(ctx, a.s, a.box)
-	}
 	closed, err := a.m.opt.Store.Unprojected(ctx, a.session, projectPage)
 	if err != nil {
 		return err
 	}
+	marks := make([]mailbox.Delivered, 0, len(closed))
+	for _, v := range closed {
+		marks = append(marks, mailbox.Delivered{MessageOutID: v.OutboundID, PlatformMessageID: v.PlatformMessageID, Status: outcome(v.State), DeliveredAt: a.m.opt.Now()})
+	}
+	if err := a.box.Project(ctx, a.unshown, marks); err != nil {
+		return err
+	}
+	if len(a.unshown) > 0 {
+		a.unshown = nil
+		a.m.opt.Observe.Worked(ctx, a.s, a.box)
+	}
 	if len(closed) > 0 {
-		marks := make([]mailbox.Delivered, 0, len(closed))
-		for _, v := range closed {
-			marks = append(marks, mailbox.Delivered{MessageOutID: v.OutboundID, PlatformMessageID: v.PlatformMessageID, Status: outcome(v.State), DeliveredAt: a.m.opt.Now()})
-		}
-		if err := a.box.MarkDelivered(ctx, marks...); err != nil {
-			return err
-		}
 		if err := a.m.opt.Store.MarkProjected(ctx, closed); err != nil {
 			return err
 		}

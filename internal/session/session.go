@@ -24,10 +24,10 @@ import (
 type Mailbox interface {
 	Put(ctx context.Context, rows ...mailbox.InRow) ([]mailbox.PutResult, error)
 	Due(ctx context.Context) (count int, next time.Time, err error)
-	Settle(ctx context.Context, acks ...mailbox.Ack) error
+	// Project copies the ends of rows and the outcomes of deliveries into the inbox; it may be repeated.
+	Project(ctx context.Context, acks []mailbox.Ack, delivered []mailbox.Delivered) error
 	Tries(ctx context.Context, live int64, retry func(tries int) (time.Duration, bool)) ([]mailbox.Tried, error)
 	Prepare(ctx context.Context, routing mailbox.Address, destinations []mailbox.Destination) error
-	MarkDelivered(ctx context.Context, d ...mailbox.Delivered) error
 	// Outbox reads one page behind the cursors. live is the running incarnation, 0 if there is none.
 	Outbox(ctx context.Context, live, afterSeq, afterChange int64) (mailbox.Page, error)
 	State(ctx context.Context) (mailbox.State, error)

@@ -48,28 +48,20 @@ func nextDue(k *conn, now string) (time.Time, error) {
 // Settle copies final acks into the rows' status: completed, or failed for every other final ack. Acks that are not final,
 // of unknown rows and of rows that are final already change nothing, so it may be repeated at will.
 func (h *Host) Settle(ctx context.Context, acks ...mailbox.Ack) error {
-	final := false
+	return h.Project(ctx, acks, nil)
+}
+
+func settle(k *conn, acks []mailbox.Ack) error {
 	for _, a := range acks {
-		final = final || a.Status.Final()
-	}
-	if !final {
-		return nil
-	}
-	return h.change(ctx, "settle acks", func(k *conn) error {
-		for _, a := range acks {
-			if !a.Status.Final() {
-				continue
-			}
-			status := mailbox.StatusFailed
-			if a.Status == mailbox.AckCompleted {
-				status = mailbox.StatusCompleted
-			}
-			if _, err := k.exec(sqlSettle, string(status), a.MessageID); err != nil {
-				return err
-			}
+		status := mailbox.StatusFailed
+		if a.Status == mailbox.AckCompleted {
+			status = mailbox.StatusCompleted
 		}
-		return nil
-	})
+		if _, err := k.exec(sqlSettle, string(status), a.MessageID); err != nil {
+			return err
+		}
+	}
+	return nil
 }
 
 // Tried is a row whose claim died with its incarnation.

@@ -4,6 +4,7 @@ import (
 	"context"
 	"database/sql"
 	"fmt"
+	"slices"
 	"time"
 
 	"nanoclaw/internal/id"
@@ -59,24 +60,37 @@ func (h *Host) SetRouting(ctx context.Context, a mailbox.Address) error {
 
 // MarkDelivered records what became of outbound rows. The first outcome of a row wins; a zero time is now.
 func (h *Host) MarkDelivered(ctx context.Context, outcomes ...mailbox.Delivered) error {
-	if len(outcomes) == 0 {
+	return h.Project(ctx, nil, outcomes)
+}
+
+// Project is Settle and MarkDelivered in one transaction: one wait for the disk.
+func (h *Host) Project(ctx context.Context, acks []mailbox.Ack, outcomes []mailbox.Delivered) error {
+	acks = slices.DeleteFunc(slices.Clone(acks), func(a mailbox.Ack) bool { return !a.Status.Final() })
+	if len(acks)+len(outcomes) == 0 {
 		return nil
 	}
-	return h.change(ctx, "mark delivered", func(k *conn) error {
-		for _, d := range outcomes {
-			at := mailbox.FormatTime(d.DeliveredAt)
-			if at == "" {
-				at = h.now()
-			}
-			if d.Status == "" {
-				d.Status = "delivered"
-			}
-			if _, err := k.exec(sqlMarkDelivered, d.MessageOutID, null(d.PlatformMessageID), d.Status, at); err != nil {
-				return err
-			}
+	return h.change(ctx, "settle acks and mark delivered", func(k *conn) error {
+		if err := settle(k, acks); err != nil {
+			return err
 		}
-		return nil
+		return h.markDelivered(k, outcomes)
 	})
+}
+
+func (h *Host) markDelivered(k *conn, outcomes []mailbox.Delivered) error {
+	for _, d := range outcomes {
+		at := mailbox.FormatTime(d.DeliveredAt)
+		if at == "" {
+			at = h.now()
+		}
+		if d.Status == "" {
+			d.Status = "delivered"
+		}
+		if _, err := k.exec(sqlMarkDelivered, d.MessageOutID, null(d.PlatformMessageID), d.Status, at); err != nil {
+			return err
+		}
+	}
+	return nil
 }
 
 // Prune removes inbound rows that are final and older than before, with their attachments, and delivery outcomes older than
