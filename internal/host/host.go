@@ -276,8 +276,9 @@ func (h *Host) concerns() []sweep.Concern {
 		{Name: "questions", Every: s.Sweep, Do: h.delivery.Questions},
 		{Name: "approvals", Every: s.Sweep, Do: h.approvals.Check},
 		{Name: "retention", Every: 24 * time.Hour, Do: func(ctx context.Context) error {
-			_, err := h.store.Prune(ctx, time.Now().Add(-s.Retention))
-			return err
+			before := time.Now().Add(-s.Retention)
+			_, err := h.store.Prune(ctx, before)
+			return errors.Join(err, h.sessions.Prune(ctx, before))
 		}},
 		{Name: "logs of sandboxes", Every: 6 * time.Hour, Do: func(context.Context) error { return h.pruneWords(time.Now()) }},
 	}

@@ -2,6 +2,7 @@ package host
 
 import (
 	"context"
+	"errors"
 	"os"
 	"time"
 
@@ -107,5 +108,6 @@ func (b box) Prepare(ctx context.Context, routing mailbox.Address, destinations 
 
 func (b box) Prune(ctx context.Context, before time.Time) error {
 	_, err := b.Host.Prune(ctx, before)
-	return err
+	_, filesErr := b.PruneOutBlobs(before)
+	return errors.Join(err, filesErr)
 }

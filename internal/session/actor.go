@@ -45,6 +45,7 @@ type actor struct {
 	place   *place
 
 	puts                      chan putRequest
+	prunes                    chan pruneRequest
 	wake, closed, check, left chan struct{}
 	recycle                   chan struct{}
 	started                   chan launch
@@ -84,6 +85,11 @@ type putRequest struct {
 	reply chan error
 }
 
+type pruneRequest struct {
+	before time.Time
+	reply  chan error
+}
+
 // launch is the result of a start.
 type launch struct {
 	incarnation int64
@@ -96,7 +102,7 @@ type launch struct {
 func newActor(m *Manager, session id.Session, s *store.Session) *actor {
 	a := &actor{
 		m: m, session: session, log: m.log.With(obs.KeySession, string(session)),
-		puts: make(chan putRequest, 64), wake: make(chan struct{}, 1), closed: make(chan struct{}, 1), check: make(chan struct{}, 1),
+		puts: make(chan putRequest, 64), prunes: make(chan pruneRequest), wake: make(chan struct{}, 1), closed: make(chan struct{}, 1), check: make(chan struct{}, 1),
 		left: make(chan struct{}, 1), recycle: make(chan struct{}, 1), started: make(chan launch, 1), exited: make(chan sandbox.Exit, 1), done: make(chan struct{}),
 		state: Absent, place: newPlace(session), project: stoppedTimer(), idle: stoppedTimer(), outage: outage{timer: stoppedTimer()},
 	}
@@ -131,6 +137,32 @@ func (a *actor) put(ctx context.Context, rows []mailbox.InRow) error {
 	}
 }
 
+// prune has the actor prune its mailbox and waits for it.
+func (a *actor) prune(ctx context.Context, before time.Time) error {
+	req := pruneRequest{before, make(chan error, 1)}
+	select {
+	case a.prunes <- req:
+	case <-a.done:
+		return ErrStopped
+	case <-ctx.Done():
+		return ctx.Err()
+	}
+	select {
+	case err := <-req.reply:
+		return err
+	case <-a.done:
+		return ErrStopped
+	}
+}
+
+func (a *actor) onPrune(ctx context.Context, req pruneRequest) {
+	err := a.boxErr
+	if err == nil {
+		err = a.box.Prune(ctx, req.before)
+	}
+	req.reply <- err
+}
+
 func (a *actor) run(ctx context.Context) {
 	defer close(a.done)
 	defer a.shut()
@@ -147,6 +179,8 @@ func (a *actor) run(ctx context.Context) {
 			return
 		case req := <-a.puts:
 			a.store(ctx, req)
+		case req := <-a.prunes:
+			a.onPrune(ctx, req)
 		case <-rung:
 			a.heard(ctx)
 		case <-a.wake:

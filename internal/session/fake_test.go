@@ -30,6 +30,8 @@ type files struct {
 	delivered map[string]string
 	state     mailbox.State
 	outErr    error
+	pruned    []time.Time // the bounds that Prune was called with
+	pruneErr  error
 }
 
 func newFiles() *files {
@@ -144,8 +146,14 @@ func (f *files) State(context.Context) (mailbox.State, error) {
 	return s, nil
 }
 
-func (f *files) Prune(context.Context, time.Time) error { return nil }
-func (f *files) Close() error                           { return nil }
+func (f *files) Prune(_ context.Context, before time.Time) error {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	f.pruned = append(f.pruned, before)
+	return f.pruneErr
+}
+
+func (f *files) Close() error { return nil }
 
 func (f *files) ack(a mailbox.Ack) {
 	a.StatusChanged = f.now()

@@ -70,6 +70,25 @@ func (s *Store) Sessions(ctx context.Context, after id.Session, limit int) ([]Se
 	return collect(rows, "list sessions", (*Session).fields)
 }
 
+// Prunable lists active sessions behind after in id order, at most limit, that may hold rows older than before: those that were in use
+// since their last pruning, unless that is so recent that little has grown old.
+func (s *Store) Prunable(ctx context.Context, before, recent time.Time, after id.Session, limit int) ([]Session, error) {
+	rows, err := s.r.QueryContext(ctx, `SELECT `+sessionColumns+` FROM sessions WHERE id > ? AND status = 'active'
+		AND created_at < ? AND pruned_before < ? AND last_active >= pruned_before ORDER BY id LIMIT ?`, after, mailbox.FormatTime(before), mailbox.FormatTime(recent), limit)
+	if err != nil {
+		return nil, fmt.Errorf("list sessions to prune: %w", err)
+	}
+	return collect(rows, "list sessions to prune", (*Session).fields)
+}
+
+// Pruned notes that a session's mailbox holds nothing final that is older than before.
+func (s *Store) Pruned(ctx context.Context, session id.Session, before time.Time) error {
+	if _, err := s.w.ExecContext(ctx, `UPDATE sessions SET pruned_before = ? WHERE id = ?`, mailbox.FormatTime(before), session); err != nil {
+		return fmt.Errorf("note pruning of %s: %w", session, err)
+	}
+	return nil
+}
+
 // NextIncarnation gives the number of the session's next spawn.
 func (s *Store) NextIncarnation(ctx context.Context, session id.Session) (int64, error) {
 	var n int64

@@ -9,6 +9,7 @@ import (
 	"os"
 	"path/filepath"
 	"strings"
+	"time"
 	"unicode/utf8"
 
 	"nanoclaw/internal/id"
@@ -167,4 +168,52 @@ func removeOutBlobs(dir, rowID string) error {
 		return fmt.Errorf("remove outgoing files: %w", err)
 	}
 	return nil
+}
+
+// mostPruned is how many entries of an outbox one call of PruneOutBlobs looks at: whoever fills it fills time of its own only.
+const mostPruned = 10_000
+
+// PruneOutBlobs removes what lies in the outbox since before: files of rows that were never delivered. It follows no link, returns how
+// many entries went, and finds no outbox to be no error.
+func (h *Host) PruneOutBlobs(before time.Time) (gone int, err error) {
+	defer func() {
+		if err != nil {
+			err = fmt.Errorf("prune outgoing files: %w", err)
+		}
+	}()
+	root, err := os.OpenRoot(filepath.Join(h.dir, outDir))
+	if err != nil {
+		return 0, ignoreMissing(err)
+	}
+	defer func() { _ = root.Close() }()
+	if st, err := root.Lstat(outboxDir); err != nil || !st.IsDir() {
+		return 0, ignoreMissing(err)
+	}
+	folder, err := root.Open(outboxDir)
+	if err != nil {
+		return 0, err
+	}
+	defer func() { _ = folder.Close() }()
+	names, err := folder.Readdirnames(mostPruned)
+	if err != nil && !errors.Is(err, io.EOF) {
+		return 0, err
+	}
+	for _, name := range names {
+		st, err := root.Lstat(outboxDir + "/" + name)
+		if err != nil || !st.ModTime().Before(before) {
+			continue // it has just gone, or is young
+		}
+		if err := root.RemoveAll(outboxDir + "/" + name); err != nil {
+			return gone, err
+		}
+		gone++
+	}
+	return gone, nil
+}
+
+func ignoreMissing(err error) error {
+	if errors.Is(err, fs.ErrNotExist) {
+		return nil
+	}
+	return err
 }

@@ -497,3 +497,47 @@ func TestHostileBlobs(t *testing.T) {
 		t.Errorf("left in the inbox: %v, error %v", left, err)
 	}
 }
+
+// W32: what was never delivered does not lie in the outbox for ever, whatever a sandbox has made of the folder.
+func TestW32OutboxIsPruned(t *testing.T) {
+	t.Parallel()
+	s := newSession(t)
+	now := time.Now()
+	if n, err := s.h.PruneOutBlobs(now); n != 0 || err != nil {
+		t.Errorf("without an outbox: %d, %v", n, err)
+	}
+	box := filepath.Join(s.dir, outDir, outboxDir)
+	secret := filepath.Join(s.dir, "secret")
+	must(t, os.MkdirAll(secret, 0o700))
+	must(t, os.WriteFile(filepath.Join(secret, "kept"), nil, 0o600))
+	for _, name := range []string{"old", "young", ".odd name\n"} {
+		must(t, os.MkdirAll(filepath.Join(box, name), 0o700))
+		must(t, os.WriteFile(filepath.Join(box, name, "a.txt"), []byte("x"), 0o600))
+		must(t, os.Symlink(secret, filepath.Join(box, name, "link")))
+	}
+	must(t, os.Symlink(secret, filepath.Join(box, "linked")))
+	past := now.Add(-48 * time.Hour)
+	for _, name := range []string{"old", ".odd name\n"} {
+		must(t, os.Chtimes(filepath.Join(box, name), past, past))
+	}
+	must(t, unix.Lutimes(filepath.Join(box, "linked"), []unix.Timeval{unix.NsecToTimeval(past.UnixNano()), unix.NsecToTimeval(past.UnixNano())}))
+	if n, err := s.h.PruneOutBlobs(now.Add(-24 * time.Hour)); n != 3 || err != nil {
+		t.Errorf("went %d, error %v", n, err)
+	}
+	left, err := os.ReadDir(box)
+	must(t, err)
+	if len(left) != 1 || left[0].Name() != "young" {
+		t.Errorf("left: %v", left)
+	}
+	if _, err := os.Stat(filepath.Join(secret, "kept")); err != nil {
+		t.Errorf("a link was followed: %v", err)
+	}
+	must(t, os.RemoveAll(box))
+	must(t, os.Symlink(secret, box))
+	if n, err := s.h.PruneOutBlobs(now.Add(time.Hour)); n != 0 || err != nil {
+		t.Errorf("a link in place of the outbox: %d, %v", n, err)
+	}
+	if _, err := os.Stat(filepath.Join(secret, "kept")); err != nil {
+		t.Errorf("a link in place of the outbox was followed: %v", err)
+	}
+}

@@ -113,7 +113,8 @@ CREATE TABLE sessions (
   ack_change         INTEGER NOT NULL DEFAULT 0,
   ack_projected      INTEGER NOT NULL DEFAULT 0,
   created_at         TEXT NOT NULL,
-  last_active        TEXT NOT NULL
+  last_active        TEXT NOT NULL,
+  pruned_before      TEXT NOT NULL DEFAULT ''
 );
 CREATE UNIQUE INDEX sessions_key ON sessions (session_key) WHERE status = 'active';
 
