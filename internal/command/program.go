@@ -69,7 +69,7 @@ func (a *app) checkProgram(ctx context.Context, s config.Settings, ch choice, st
 			c.Result = checkSkipped
 			c.Detail += "; no agent uses it"
 		case name == "claude":
-			c.Detail += "; only the offline provider works"
+			c.Detail += "; the providers anthropic, openai and ollama need no program"
 		}
 		return c
 	}
