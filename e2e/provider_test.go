@@ -158,14 +158,19 @@ func TestOtherPrograms(t *testing.T) {
 			modelserver.Tool{Name: "nanoclaw_send_message", Input: json.RawMessage(`{"to":"terminal","text":"by tool"}`)},
 		},
 	} {
-		for _, kind := range []string{"bubblewrap", "docker"} {
-			t.Run(name+" in "+kind, func(t *testing.T) {
+		for from, kind := range map[string]string{"bubblewrap": "bubblewrap", "image": "docker", "mount": "docker"} {
+			if from == "mount" && name != "codex" {
+				continue // what is mounted is the same matter for all; codex comes with a helper
+			}
+			t.Run(name+" by "+from, func(t *testing.T) {
 				t.Parallel()
 				available(t, kind)
-				if kind == "docker" {
+				program := "[" + name + "]\nprogram = \"" + programOf(t, name) + "\"\n"
+				if from == "image" {
 					inImage(t, name)
+					program = ""
 				}
-				m, _ := withModel(t, sandboxes(t)[kind]+programSetting(kind, name, programOf(t, name)), name, "test-model")
+				m, _ := withModel(t, sandboxes(t)[kind]+program, name, "test-model")
 				for _, id := range []string{"m1", "m2"} {
 					a := m.ask(id, "hi "+modelserver.Script(
 						modelserver.Step{Text: `<message to="terminal">on it</message>`, Tools: []modelserver.Tool{c.shell}},

@@ -108,6 +108,10 @@ func (a *app) checkProvider(ctx context.Context, home string, s config.Settings,
 		c.Result, c.Detail, c.Fix = checkFail, "the host has no key for "+api.name, "set "+api.key+" and run: nanoclaw chat"
 		return c, nil
 	}
+	if kind == control.SecretOAuthToken && (provider == "anthropic" || provider == "opencode") {
+		c.Result, c.Detail, c.Fix = checkFail, "the host has a subscription token for "+api.name+", and "+provider+" needs an API key", "set ANTHROPIC_API_KEY and run: nanoclaw chat; or choose the provider claude"
+		return c, nil
+	}
 	ctx, cancel := context.WithTimeout(ctx, callTime)
 	defer cancel()
 	began := time.Now()

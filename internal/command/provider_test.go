@@ -106,6 +106,22 @@ func TestDoctorProviderWithoutAnything(t *testing.T) {
 	}
 }
 
+// Subscription tokens belong to the claude CLI; no other provider is asked with one.
+func TestDoctorProviderWithASubscription(t *testing.T) {
+	t.Parallel()
+	api := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) { _, _ = io.WriteString(w, `{"data":[]}`) }))
+	defer api.Close()
+	w := newWorld(t)
+	w.machine.programs["claude"], w.machine.programs["opencode"] = "/c", "/o"
+	w.env["NANOCLAW_ANTHROPIC_BASE_URL"], w.env["CLAUDE_CODE_OAUTH_TOKEN"] = api.URL, "sk-ant-oat-secret"
+	for provider, code := range map[string]int{"claude": 0, "anthropic": 9, "opencode": 9} {
+		r := w.run("doctor", "--provider", provider)
+		if r.code != code || strings.Contains(r.out, "needs an API key") != (code != 0) || strings.Contains(r.out, "sk-ant-oat") {
+			t.Errorf("%s: %+v", provider, r)
+		}
+	}
+}
+
 // A server that sends elsewhere does not get the key taken there.
 func TestDoctorProviderKeepsTheKeyHome(t *testing.T) {
 	t.Parallel()

@@ -35,17 +35,18 @@ type providerKind struct {
 	program string // that its sandbox needs beside the runner; empty: none
 	helper  string // file in the folder of program that it starts by itself; empty: none
 	model   bool   // it has no model of its own: one must be named
+	apiKey  bool   // a subscription token is no key for it: those belong to the claude CLI
 }
 
 // providerKinds is the list of providers, as the runner has it.
 func providerKinds() []providerKind {
 	return []providerKind{
 		{name: "claude", api: apiAnthropic, program: "claude"},
-		{name: "anthropic", api: apiAnthropic},
+		{name: "anthropic", api: apiAnthropic, apiKey: true},
 		{name: "openai", api: apiOpenAI},
 		{name: "ollama", api: apiOllama, model: true},
 		{name: "codex", api: apiOpenAI, program: "codex", helper: "codex-code-mode-host"},
-		{name: "opencode", api: apiAnthropic, program: "opencode"},
+		{name: "opencode", api: apiAnthropic, program: "opencode", apiKey: true},
 		{name: acpName, program: acpName},
 		{name: "mock"},
 	}
@@ -164,10 +165,14 @@ func (h *Host) Provider(ctx context.Context, name string) (missing []string, nee
 		return nil, false, control.Invalid("provider", fmt.Sprintf("%q is not one of %s", name, strings.Join(providerNames(), ", ")))
 	}
 	if keyed(k.api) {
-		if _, err := h.vault.Get(ctx, k.api); errors.Is(err, vault.ErrNotFound) {
+		entry, err := h.vault.Get(ctx, k.api)
+		switch {
+		case errors.Is(err, vault.ErrNotFound):
 			missing = append(missing, "the host has no key for "+k.api)
-		} else if err != nil {
+		case err != nil:
 			return nil, false, err
+		case k.apiKey && entry.Kind == vault.OAuthToken:
+			missing = append(missing, "the host has a subscription token for "+k.api+", and "+k.name+" needs an API key")
 		}
 	}
 	if k.program != "" {

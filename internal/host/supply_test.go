@@ -146,3 +146,38 @@ func TestProgramsInDocker(t *testing.T) {
 		t.Errorf("the agent of acp gets %q, %+v", c.AgentAPI, f)
 	}
 }
+
+// What stands in the way of a provider: no key, a key of a kind that it cannot use, no program.
+func TestKeysOfProviders(t *testing.T) {
+	t.Parallel()
+	v, err := vault.Open(filepath.Join(t.TempDir(), "secrets"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	codex := program(t, "codex")
+	settings := config.Settings{CodexProgram: codex, ClaudeProgram: codex, OpencodeProgram: codex, ACPProgram: codex, ACPAPI: apiAnthropic}
+	h := &Host{opt: Options{Settings: settings}, vault: v, supply: supply{settings: settings}}
+	missing := func() map[string]string {
+		all := map[string]string{}
+		for _, name := range providerNames() {
+			m, _, err := h.Provider(t.Context(), name)
+			if err != nil {
+				t.Fatal(err)
+			}
+			if len(m) > 0 {
+				all[name] = strings.Join(m, "|")
+			}
+		}
+		return all
+	}
+	const none, other = "the host has no key for ", "the host has a subscription token for anthropic, and "
+	if d := cmp.Diff(map[string]string{"claude": none + "anthropic", "anthropic": none + "anthropic", "opencode": none + "anthropic", "acp": none + "anthropic", "openai": none + "openai", "codex": none + "openai"}, missing()); d != "" {
+		t.Error(d)
+	}
+	if err := v.Put(t.Context(), apiAnthropic, vault.OAuthToken, obs.NewSecret("sk-ant-oat-secret")); err != nil {
+		t.Fatal(err)
+	}
+	if d := cmp.Diff(map[string]string{"anthropic": other + "anthropic needs an API key", "opencode": other + "opencode needs an API key", "openai": none + "openai", "codex": none + "openai"}, missing()); d != "" {
+		t.Error(d)
+	}
+}
