@@ -57,8 +57,8 @@ The image starts from debian:bookworm-slim. Where no registry is at hand, name a
 one made by debootstrap and docker import. The steps download Debian packages and npm packages: a daemon without a
 network of its own needs --network host, and a network with a proxy of its own --build-arg http_proxy=… and --ca FILE.
 
-The image has the programs of the providers claude, codex and opencode, in the versions that were tested: about 1.1 GB with all
-three, and --build-arg PROGRAMS=claude leaves the others out.`,
+The image has the programs of the providers claude, codex and opencode, in the versions that were tested: 1.4 GB with all
+three; --build-arg PROGRAMS=claude leaves the others out (0.8 GB).`,
 		Example: `  nanoclaw image build
   nanoclaw image build --base my-debian:12 --network host
   nanoclaw image build --build-arg PROGRAMS="claude codex"
