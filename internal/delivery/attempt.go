@@ -5,6 +5,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"log/slog"
 	"math/rand/v2"
 	"time"
 
@@ -148,13 +149,12 @@ func (s *Service) retry(ctx context.Context, row *store.Ledger, at time.Time, wh
 	return ctx.Err() == nil
 }
 
-// finish writes a final state and tells who has to know.
+// finish writes a final state and tells who has to know. A state that cannot be written keeps its destination waiting: the row would be
+// sent again by the next host.
 func (s *Service) finish(ctx context.Context, row *store.Ledger, state store.LedgerState, reason string) {
-	ctx = context.WithoutCancel(ctx)
 	row.State, row.Reason = state, reason
-	err := s.opt.Store.UpdateLedger(ctx, *row)
-	if err != nil {
-		s.log.Error("could not note the end of a delivery", obs.KeyLedger, string(row.ID), obs.Error(err))
+	if !s.durable(ctx, slog.String(obs.KeyLedger, string(row.ID)), func(ctx context.Context) error { return s.opt.Store.UpdateLedger(ctx, *row) }) {
+		return
 	}
 	crashpoint.Hit("host.sent")
 	if row.SessionID != "" {
@@ -165,13 +165,25 @@ func (s *Service) finish(ctx context.Context, row *store.Ledger, state store.Led
 	} else {
 		s.report(ctx, row)
 	}
-	if err == nil {
-		s.dropFiles(ctx, row)
+	s.dropFiles(ctx, row)
+}
+
+// durable repeats a write until it is made. It returns false when ctx ended first; one try is made whatever ctx says.
+func (s *Service) durable(ctx context.Context, what slog.Attr, write func(context.Context) error) bool {
+	for wait := offlinePause; ; wait = min(2*wait, offlineMost) {
+		err := write(context.WithoutCancel(ctx))
+		if err == nil {
+			return true
+		}
+		s.log.Error("the outcome of a delivery cannot be written; it is tried again", what, obs.Error(err))
+		if !s.waitUntil(ctx, s.opt.Now().Add(wait)) {
+			return false
+		}
 	}
 }
 
 // report tells the agent that its words were not delivered, and the owner when that was the host's own word or the agent
-// cannot be told. Notices about notices are not sent.
+// cannot be told. Notices about notices are not sent. What ctx ends before is told by the next host.
 func (s *Service) report(ctx context.Context, row *store.Ledger) {
 	s.log.Warn("not delivered", obs.KeyLedger, string(row.ID), obs.KeySession, string(row.SessionID), obs.KeyDestination, row.PlatformID,
 		obs.KeyState, string(row.State), obs.KeyReason, row.Reason)
@@ -179,18 +191,26 @@ func (s *Service) report(ctx context.Context, row *store.Ledger) {
 	if row.Kind == kindNotice {
 		return
 	}
+	s.durable(ctx, slog.String(obs.KeyLedger, string(row.ID)), func(ctx context.Context) error {
+		if err := s.tellFailure(ctx, row); err != nil {
+			return err
+		}
+		return s.opt.Store.FailureTold(ctx, row.ID)
+	})
+}
+
+// tellFailure is idempotent.
+func (s *Service) tellFailure(ctx context.Context, row *store.Ledger) error {
 	err := s.opt.Tell(ctx, row.SessionID, "undelivered:"+string(row.ID), failureText(row))
 	if err == nil {
-		return
+		return nil
 	}
-	s.log.Error("could not tell the agent", obs.KeyLedger, string(row.ID), obs.Error(err))
 	owner, ok := s.opt.Owner(ctx)
 	if !ok {
-		return
+		return err
 	}
-	if err := s.Say(ctx, owner, "undelivered-owner:"+string(row.ID), "An agent's message to "+orNothing(row.PlatformID)+" was not delivered: "+row.Reason); err != nil {
-		s.log.Error("could not tell the owner", obs.KeyLedger, string(row.ID), obs.Error(err))
-	}
+	s.log.Error("could not tell the agent", obs.KeyLedger, string(row.ID), obs.Error(err))
+	return s.Say(ctx, owner, "undelivered-owner:"+string(row.ID), "An agent's message to "+orNothing(row.PlatformID)+" was not delivered: "+row.Reason)
 }
 
 func orNothing(s string) string {

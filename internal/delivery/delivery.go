@@ -121,9 +121,16 @@ func (s *Service) Start(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
+	untold, err := s.opt.Store.Untold(ctx, settlePage)
+	if err != nil {
+		return err
+	}
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.ctx = ctx
+	for i := range untold {
+		s.pushLocked(store.Destination{PlatformID: string(untold[i].SessionID)}, item{row: &untold[i], refused: true})
+	}
 	for i := range open {
 		s.pushLocked(open[i].Destination, item{row: &open[i]})
 	}
@@ -210,9 +217,7 @@ func (s *Service) settle(ctx context.Context, m *store.Message) {
 		}
 	}
 	s.opt.Observe.Ended(m.Instance, string(m.State), s.opt.Now().Sub(m.Received))
-	if err := s.opt.Store.MarkSettled(context.WithoutCancel(ctx), m.RowID); err != nil {
-		s.log.Warn("could not note a settlement", obs.KeyMessage, m.RowID, obs.Error(err))
-	}
+	s.durable(ctx, slog.String(obs.KeyMessage, m.RowID), func(ctx context.Context) error { return s.opt.Store.MarkSettled(ctx, m.RowID) })
 }
 
 // Say sends words of the host itself to a destination: idempotent by key.

@@ -40,8 +40,8 @@ type actor struct {
 	m       *Manager
 	session id.Session
 	log     *slog.Logger
-	adopted sandbox.Handle
-	guests  int // under Manager.mu
+	adopted sandbox.Handle // runs and waits for the mailbox to open; only the actor's own goroutine
+	guests  int            // under Manager.mu
 	place   *place
 
 	puts                      chan putRequest
@@ -71,6 +71,7 @@ type actor struct {
 	unshown  []mailbox.Ack
 	project  *time.Timer
 	armed    bool
+	behind   bool // acks that an earlier host took over are not shown in the inbox
 	again    bool // the outbox could not be taken over; show tries again
 	idle     *time.Timer
 	idleStop time.Duration // of the running sandbox
@@ -216,7 +217,7 @@ func (a *actor) run(ctx context.Context) {
 
 // resting: nothing is left that needs this actor.
 func (a *actor) resting() bool {
-	return a.state == Absent && !a.armed && !a.outage.waiting && len(a.puts) == 0 && len(a.started) == 0
+	return a.state == Absent && a.adopted == nil && !a.armed && !a.outage.waiting && len(a.puts) == 0 && len(a.started) == 0
 }
 
 // open opens the mailbox and brings up to date what an earlier host left: outbound rows not taken over, acks not shown.
@@ -240,10 +241,13 @@ func (a *actor) open(ctx context.Context) error {
 		if a.takeOver(ctx); a.state == Absent {
 			a.m.queue.leave(a.place)
 		}
+		a.adopted = nil
 	}
+	a.behind = true
 	if err := a.reproject(ctx); err != nil {
-		a.log.Warn("could not bring an inbox up to date", obs.Error(err))
+		a.log.Warn("an inbox cannot be brought up to date; it is tried again", obs.Error(err))
 	}
+	a.arm()
 	a.collect(ctx)
 	if a.live == 0 {
 		a.countTries(ctx)
@@ -305,6 +309,9 @@ func (a *actor) store(ctx context.Context, first putRequest) {
 		req := <-a.puts
 		requests = append(requests, req)
 		rows = append(rows, req.rows...)
+	}
+	if a.boxErr != nil {
+		a.boxErr = a.open(ctx)
 	}
 	err := a.boxErr
 	if err == nil {

@@ -32,6 +32,7 @@ type files struct {
 	outErr    error
 	pruned    []time.Time // the bounds that Prune was called with
 	pruneErr  error
+	settleErr error
 }
 
 func newFiles() *files {
@@ -77,6 +78,9 @@ func (f *files) Due(context.Context) (n int, next time.Time, err error) {
 func (f *files) Project(_ context.Context, acks []mailbox.Ack, delivered []mailbox.Delivered) error {
 	f.mu.Lock()
 	defer f.mu.Unlock()
+	if f.settleErr != nil {
+		return f.settleErr
+	}
 	for _, a := range acks {
 		if r := f.find(a.MessageID); r != nil {
 			r.Status = mailbox.StatusCompleted
@@ -247,6 +251,7 @@ type world struct {
 	ends    []store.End
 	took    int // outbound rows taken over
 	takeErr error
+	openErr error
 }
 
 var _ Outlet = (*world)(nil)
@@ -396,7 +401,11 @@ func (w *world) host() {
 	w.t.Helper()
 	ctx, cancel := context.WithCancel(context.Background())
 	w.m = New(Options{Store: w.st, Outlet: w, Launcher: w, Home: "home", Log: obs.Discard(),
-		Open: func(context.Context, string) (Mailbox, error) { return w.files, nil },
+		Open: func(context.Context, string) (Mailbox, error) {
+			w.mu.Lock()
+			defer w.mu.Unlock()
+			return w.files, w.openErr
+		},
 		Bell: func(string, int64) (Bell, error) { return w.bell, nil },
 		Working: func(_ context.Context, _ store.Destination, v channel.Work) {
 			w.mu.Lock()

@@ -115,8 +115,26 @@ func (a *actor) launch(ctx context.Context, s store.Session) (l launch) {
 		return l
 	}
 	l.handle, l.closer, l.err = a.m.opt.Launcher.Start(ctx, s, l.incarnation)
+	if errors.Is(l.err, sandbox.ErrRunning) {
+		l.err = errors.Join(l.err, a.endStray(ctx))
+	}
 	crashpoint.Hit("host.started")
 	return l
+}
+
+// endStray ends what runs for the session without being known: it could be neither adopted nor stopped. The next try has room.
+func (a *actor) endStray(ctx context.Context) error {
+	running, err := a.m.opt.Launcher.List(ctx)
+	if err != nil {
+		return fmt.Errorf("find running sandboxes: %w", err)
+	}
+	for _, h := range running {
+		if h.Labels().Session == string(a.session) {
+			a.log.Warn("a sandbox that nobody watches is stopped", obs.KeyIncarnation, h.Labels().Incarnation)
+			return h.Stop(ctx, stopGrace)
+		}
+	}
+	return nil
 }
 
 func (a *actor) onStarted(ctx context.Context, l launch) {
@@ -375,22 +393,25 @@ func (a *actor) onCheck(ctx context.Context) {
 	a.stop(ctx, killGrace, EndedStuck)
 }
 
-// reproject repeats what show did not finish before an earlier host ended.
+// reproject repeats what show did not finish before an earlier host ended. Until it has, nothing counts as shown.
 func (a *actor) reproject(ctx context.Context) error {
 	for a.s.AckProjected < a.s.AckChange {
 		page, err := a.box.Outbox(ctx, a.live, a.s.OutboundSeq, a.s.AckProjected)
 		if err != nil {
 			return err
 		}
-		if len(page.Acks) == 0 || page.AckChange <= a.s.AckProjected {
-			break
+		if page.AckChange <= a.s.AckProjected {
+			a.behind = page.More // rows are in the way that are still to be taken over
+			return nil
 		}
-		if err := a.box.Project(ctx, page.Acks, nil); err != nil {
-			return err
+		if len(page.Acks) > 0 {
+			if err := a.box.Project(ctx, page.Acks, nil); err != nil {
+				return err
+			}
 		}
 		a.s.AckProjected = page.AckChange
 	}
-	a.arm()
+	a.behind = false
 	return nil
 }
 
@@ -417,6 +438,11 @@ func (a *actor) show(ctx context.Context) {
 }
 
 func (a *actor) showAll(ctx context.Context) error {
+	if a.behind && a.outage.failures == 0 {
+		if err := a.reproject(ctx); err != nil {
+			return err
+		}
+	}
 	closed, err := a.m.opt.Store.Unprojected(ctx, a.session, projectPage)
 	if err != nil {
 		return err
@@ -444,10 +470,16 @@ func (a *actor) showAll(ctx context.Context) error {
 	if count > 0 {
 		next = a.m.opt.Now()
 	}
-	if err := a.m.opt.Store.Projected(ctx, a.session, a.s.AckChange, next); err != nil {
+	shown := a.s.AckChange
+	if a.behind {
+		if shown = a.s.AckProjected; a.outage.failures == 0 {
+			a.arm()
+		}
+	}
+	if err := a.m.opt.Store.Projected(ctx, a.session, shown, next); err != nil {
 		return err
 	}
-	a.s.AckProjected = a.s.AckChange
+	a.s.AckProjected = shown
 	if count == 0 && !next.IsZero() {
 		a.m.dueAt(next)
 	}

@@ -31,7 +31,7 @@ func (s *Store) Delivery(ctx context.Context, row id.Ledger) (Ledger, error) {
 // and its next doubt is the last. changed is false if the row is not dead.
 func (s *Store) Requeue(ctx context.Context, actor string, row id.Ledger) (changed bool, err error) {
 	return s.bury(ctx, actor, "delivery.retry", row, `UPDATE ledger SET state = 'queued', tries = 0, marked = (marked OR unknowns > 0), not_before = NULL, reason = '',
-		projected = 0, updated_at = ? WHERE id = ? AND state = 'dead'`)
+		projected = 0, untold = 0, updated_at = ? WHERE id = ? AND state = 'dead'`)
 }
 
 // Drop ends a dead row for good, as refused, and notes who did it. changed is false if the row is not dead.

@@ -216,7 +216,7 @@ func (s *Store) Prune(ctx context.Context, before time.Time) (total int64, err e
 	for _, q := range []string{
 		`DELETE FROM inbound_messages WHERE row_id IN (SELECT row_id FROM inbound_messages WHERE settled_at IS NOT NULL AND settled_at < ? LIMIT ?)`,
 		`DELETE FROM ledger WHERE id IN (SELECT id FROM ledger WHERE state IN ('sent', 'refused', 'no-route', 'dead') AND updated_at < ?
-			AND (projected = 1 OR session_id IS NULL) LIMIT ?)`,
+			AND (projected = 1 OR session_id IS NULL) AND untold = 0 LIMIT ?)`,
 		`DELETE FROM pending_questions WHERE id IN (SELECT id FROM pending_questions WHERE closed_at < ? AND told = 1 LIMIT ?)`,
 		`DELETE FROM approvals WHERE id IN (SELECT a.id FROM approvals a WHERE a.decided_at < ? AND a.done = 1 AND a.choice <> 'block'
 			AND NOT EXISTS (SELECT 1 FROM approval_cards c WHERE c.approval_id = a.id AND c.told = 0) LIMIT ?)`,

@@ -141,14 +141,19 @@ func (s *Store) Ingest(ctx context.Context, in Ingest) (fresh []Ledger, err erro
 
 func insertLedger(ctx context.Context, tx *txn, v Ledger, now string) (bool, error) {
 	r, err := tx.ExecContext(ctx, `INSERT INTO ledger (id, session_id, outbound_id, seq, instance, platform_id, thread_id, kind, content, reply_to,
-		exchange, fallback, files, state, not_before, reason, created_at, updated_at) VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)
+		exchange, fallback, files, untold, state, not_before, reason, created_at, updated_at) VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)
 		ON CONFLICT DO NOTHING`, v.ID, null(string(v.SessionID)), v.OutboundID, v.Seq, v.Instance, v.PlatformID, v.ThreadID, v.Kind,
-		string(v.Content), v.ReplyTo, v.Exchange, v.Fallback, v.Files, v.State, stamp(v.NotBefore), v.Reason, now, now)
+		string(v.Content), v.ReplyTo, v.Exchange, v.Fallback, v.Files, v.failed(), v.State, stamp(v.NotBefore), v.Reason, now, now)
 	if err != nil {
 		return false, err
 	}
 	n, err := r.RowsAffected()
 	return n == 1, err
+}
+
+// failed: the row led to nothing, and its agent has to learn that.
+func (v Ledger) failed() bool {
+	return v.SessionID != "" && (v.State == Refused || v.State == NoRoute || v.State == Dead)
 }
 
 // OpenLedger lists every row that is not final, in order per destination: what a starting host goes on with.
@@ -175,10 +180,10 @@ func (s *Store) Answered(ctx context.Context, session id.Session, exchange strin
 // UpdateLedger writes the row's state, counters, mark, due time, platform id and reason. A final row is never changed.
 func (s *Store) UpdateLedger(ctx context.Context, v Ledger) error {
 	now := s.stampNow()
-	_, err := s.w.ExecContext(ctx, `UPDATE ledger SET state = ?, tries = ?, unknowns = ?, marked = ?, not_before = ?, platform_message_id = ?,
+	_, err := s.w.ExecContext(ctx, `UPDATE ledger SET state = ?, untold = ?, tries = ?, unknowns = ?, marked = ?, not_before = ?, platform_message_id = ?,
 		reason = ?, updated_at = ?, history = CASE WHEN length(history) < 4000 THEN history || ? ELSE history END
 		WHERE id = ? AND state IN ('queued', 'sending', 'retry', 'unknown')`,
-		v.State, v.Tries, v.Unknowns, v.Marked, stamp(v.NotBefore), v.PlatformMessageID, v.Reason, now, step(now, v), v.ID)
+		v.State, v.failed(), v.Tries, v.Unknowns, v.Marked, stamp(v.NotBefore), v.PlatformMessageID, v.Reason, now, step(now, v), v.ID)
 	if err != nil {
 		return fmt.Errorf("note state of delivery %s: %w", v.ID, err)
 	}
@@ -230,6 +235,23 @@ func (s *Store) LeftFiles(ctx context.Context, limit int) ([]Ledger, error) {
 func (s *Store) FilesRemoved(ctx context.Context, row id.Ledger) error {
 	if _, err := s.w.ExecContext(ctx, `UPDATE ledger SET files = 0 WHERE id = ?`, row); err != nil {
 		return fmt.Errorf("note that the files of delivery %s are gone: %w", row, err)
+	}
+	return nil
+}
+
+// Untold lists rows that led to nothing and of which nobody was told yet, at most limit.
+func (s *Store) Untold(ctx context.Context, limit int) ([]Ledger, error) {
+	rows, err := s.r.QueryContext(ctx, `SELECT `+ledgerColumns+` FROM ledger WHERE untold = 1 ORDER BY ord LIMIT ?`, limit)
+	if err != nil {
+		return nil, fmt.Errorf("list failures to tell: %w", err)
+	}
+	return ledgerRows(rows, "list failures to tell")
+}
+
+// FailureTold notes that the agent, or the owner, was told that a row led to nothing.
+func (s *Store) FailureTold(ctx context.Context, row id.Ledger) error {
+	if _, err := s.w.ExecContext(ctx, `UPDATE ledger SET untold = 0 WHERE id = ?`, row); err != nil {
+		return fmt.Errorf("note that the failure of delivery %s was told: %w", row, err)
 	}
 	return nil
 }

@@ -92,7 +92,9 @@ func (s *Store) Pruned(ctx context.Context, session id.Session, before time.Time
 // NextIncarnation gives the number of the session's next spawn.
 func (s *Store) NextIncarnation(ctx context.Context, session id.Session) (int64, error) {
 	var n int64
-	err := s.w.QueryRowContext(ctx, `UPDATE sessions SET incarnation = incarnation + 1 WHERE id = ? RETURNING incarnation`, session).Scan(&n)
+	err := s.w.strike(func() error {
+		return s.w.QueryRowContext(ctx, `UPDATE sessions SET incarnation = incarnation + 1 WHERE id = ? RETURNING incarnation`, session).Scan(&n)
+	})
 	return n, found(err, "session "+string(session))
 }
 

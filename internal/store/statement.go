@@ -12,6 +12,7 @@ type pool struct {
 	*sql.DB
 	mu         sync.RWMutex
 	statements map[string]*sql.Stmt
+	fault      func(durable bool) error // of the writer; nil: none
 }
 
 func newPool(db *sql.DB) *pool { return &pool{DB: db, statements: map[string]*sql.Stmt{}} }
@@ -41,11 +42,30 @@ func (p *pool) compile(ctx context.Context, q string) *sql.Stmt {
 	return st
 }
 
-func (p *pool) ExecContext(ctx context.Context, q string, args ...any) (sql.Result, error) {
-	if st := p.compile(ctx, q); st != nil {
-		return st.ExecContext(ctx, args...)
+func (p *pool) ExecContext(ctx context.Context, q string, args ...any) (r sql.Result, err error) {
+	err = p.strike(func() error {
+		if st := p.compile(ctx, q); st != nil {
+			r, err = st.ExecContext(ctx, args...)
+		} else {
+			r, err = p.DB.ExecContext(ctx, q, args...)
+		}
+		return err
+	})
+	return r, err
+}
+
+// strike runs a write between its faults.
+func (p *pool) strike(write func() error) error {
+	if p.fault == nil {
+		return write()
 	}
-	return p.DB.ExecContext(ctx, q, args...)
+	if err := p.fault(false); err != nil {
+		return err
+	}
+	if err := write(); err != nil {
+		return err
+	}
+	return p.fault(true)
 }
 
 func (p *pool) QueryContext(ctx context.Context, q string, args ...any) (*sql.Rows, error) {

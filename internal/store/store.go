@@ -97,6 +97,10 @@ func connect(path string, conns int, more string) (*sql.DB, error) {
 // Close ends all work; it waits for running statements.
 func (s *Store) Close() error { return errors.Join(s.r.Close(), s.w.Close()) }
 
+// Fault has every write ask f, before it is durable and after: an error is the write's own. It is for simulations and is set before
+// anything is written.
+func (s *Store) Fault(f func(durable bool) error) { s.w.fault = f }
+
 // Check runs SQLite's own integrity check; the error says what it found.
 func (s *Store) Check(ctx context.Context) error {
 	var word string
@@ -177,7 +181,7 @@ func (s *Store) tx(ctx context.Context, what string, f func(*txn) error) error {
 	if err := f(t); err != nil {
 		return fmt.Errorf("%s: %w", what, err)
 	}
-	if err := t.Commit(); err != nil {
+	if err := s.w.strike(t.Commit); err != nil {
 		return fmt.Errorf("%s: %w", what, err)
 	}
 	for _, q := range t.missed {

@@ -187,6 +187,7 @@ CREATE TABLE ledger (
   exchange            TEXT NOT NULL DEFAULT '',
   fallback            INTEGER NOT NULL DEFAULT 0 CHECK (fallback IN (0, 1)),
   files               INTEGER NOT NULL DEFAULT 0 CHECK (files IN (0, 1)),
+  untold              INTEGER NOT NULL DEFAULT 0 CHECK (untold IN (0, 1)),
   state               TEXT NOT NULL
                       CHECK (state IN ('queued', 'sending', 'sent', 'retry', 'refused', 'no-route', 'unknown', 'dead')),
   tries               INTEGER NOT NULL DEFAULT 0,
@@ -205,6 +206,7 @@ CREATE INDEX ledger_exchange ON ledger (session_id, exchange) WHERE exchange <> 
 CREATE INDEX ledger_unprojected ON ledger (session_id)
   WHERE projected = 0 AND state IN ('sent', 'refused', 'no-route', 'dead');
 CREATE INDEX ledger_files ON ledger (ord) WHERE files = 1;
+CREATE INDEX ledger_untold ON ledger (ord) WHERE untold = 1;
 CREATE INDEX ledger_closed ON ledger (updated_at) WHERE state IN ('sent', 'refused', 'no-route', 'dead');
 
 CREATE TABLE pending_questions (

@@ -1,0 +1,90 @@
+package session
+
+import (
+	"context"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"nanoclaw/internal/channel"
+	"nanoclaw/internal/mailbox"
+	"nanoclaw/internal/sandbox"
+)
+
+// Found by the simulation of the host: an inbox that could not be brought up to date at the start counted as if it were, and its
+// finished messages kept an agent running for ever.
+func TestProjectionThatFailsAtTheStartIsRepeated(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		w := newWorld(t, good)
+		w.files.settleErr = errBroken
+		w.host()
+		w.message("a")
+		pass(time.Second)
+		w.kill()
+		w.host()
+		pass(5 * time.Second)
+		w.files.mu.Lock()
+		w.files.settleErr = nil
+		w.files.mu.Unlock()
+		pass(5 * time.Second)
+		if got := w.files.find("a").Status; got != mailbox.StatusCompleted {
+			t.Errorf("the inbox shows %s", got)
+		}
+		pass(30 * time.Minute)
+		if _, live := w.count(); live != 0 || len(w.m.Live()) != 0 {
+			t.Errorf("%d sandboxes and %v live with nothing to do", live, w.m.Live())
+		}
+	})
+}
+
+// Found by the simulation of the host: a sandbox whose mailbox could not be opened at the start was never adopted, and in the way of
+// every other one of its session.
+func TestSandboxIsAdoptedOnceItsMailboxOpens(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		w := newWorld(t, good)
+		w.host()
+		w.message("a")
+		pass(time.Second)
+		w.kill()
+		w.openErr = errBroken
+		w.host()
+		pass(10 * time.Second)
+		if err := w.m.Put(context.Background(), w.session, mailbox.InRow{ID: "b", Kind: mailbox.KindChat, Trigger: true}); err == nil {
+			t.Error("a row was stored in a mailbox that cannot be opened")
+		}
+		w.mu.Lock()
+		w.openErr = nil
+		w.mu.Unlock()
+		w.message("b")
+		pass(time.Second)
+		if got := w.ended("b"); len(got) != 1 || got[0] != channel.Answered {
+			t.Errorf("ended as %v", got)
+		}
+		if starts, live := w.count(); starts != 1 || live != 1 {
+			t.Errorf("%d starts, %d live; want the sandbox of the host before", starts, live)
+		}
+	})
+}
+
+// Found by the simulation of the host: what runs for a session without being known gives way to the next start.
+func TestStraySandboxIsStopped(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		w := newWorld(t, func(_ *world, b *box) { <-b.term })
+		w.host()
+		w.mu.Lock()
+		w.launch(w.session, 1)
+		w.runner, w.fail = good, []error{sandbox.ErrRunning}
+		w.mu.Unlock()
+		w.message("a")
+		pass(5 * time.Second)
+		if got := w.ended("a"); len(got) != 1 || got[0] != channel.Answered {
+			t.Errorf("ended as %v", got)
+		}
+		if _, live := w.count(); live != 1 {
+			t.Errorf("%d sandboxes", live)
+		}
+	})
+}
