@@ -90,7 +90,7 @@ func TestConformance(t *testing.T) {
 				return build(t, func(o *claude.Options) { o.Silence = silence })
 			},
 			Spontaneous: func(_ *testing.T, text, first, second string) string {
-				command := json.RawMessage(`{"command":"read -t 0.5 line < <(sleep 9); true","run_in_background":true}`)
+				command := json.RawMessage(`{"command":"read -t 5 line < <(sleep 9); true","run_in_background":true}`)
 				return text + "\n" + modelserver.Script(modelserver.Step{Tools: []modelserver.Tool{{Name: "Bash", Input: command}}}, modelserver.Step{Text: first}, modelserver.Step{Text: second})
 			},
 			Shown: func() []string {
