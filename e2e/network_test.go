@@ -42,8 +42,8 @@ func newNetwork(t *testing.T, mode store.SessionMode) *network {
 	available(t, "bubblewrap")
 	n := &network{machine: setup(t, sandboxes(t)["bubblewrap"]),
 		keyed:   chatnet.New("keyed", channel.Caps{Idempotent: true, React: true, Files: true, Buttons: true, Cards: true}, 0),
-		editing: chatnet.New("editing", channel.Caps{Edit: true, React: true}, 0),
-		plain:   chatnet.New("plain", channel.Caps{}, 0)}
+		editing: chatnet.New("editing", channel.Caps{Edit: true, React: true}, 400),
+		plain:   chatnet.New("plain", channel.Caps{}, 300)}
 	ctx := t.Context()
 	st, err := store.Open(ctx, n.home)
 	if err != nil {
@@ -168,6 +168,32 @@ func TestSES1AnswersGoWhereTheQuestionCameFrom(t *testing.T) {
 
 func fault(kind channel.OutcomeKind, arrived bool) chatnet.Fault {
 	return chatnet.Fault{Outcome: &channel.Outcome{Kind: kind, After: 10 * time.Millisecond, Err: errors.New("scripted")}, Arrived: arrived}
+}
+
+// A text that is longer than a platform takes arrives in parts, each once, although one of them fails on its way.
+func TestLongTextOnEveryPlatform(t *testing.T) {
+	t.Parallel()
+	n := newNetwork(t, store.ModeShared)
+	long := strings.TrimSpace(strings.Repeat("word 😀 ", 120))
+	for _, p := range n.platforms() {
+		p.Fail(room(p), chatnet.Fault{}, fault(channel.Transient, false), fault(channel.RateLimited, false))
+		n.post(p, long)
+		n.until(p, func(s chatnet.State) bool { return len(s.Settled) > 0 })
+		n.post(p, "next")
+	}
+	for _, p := range n.platforms() {
+		s := n.until(p, func(s chatnet.State) bool { return len(s.Settled) >= 2 })
+		texts := s.Texts()
+		if p.Info().MaxText > 0 && len(texts) < 4 {
+			t.Errorf("%s: %d posts", p.Info().Type, len(texts))
+		}
+		if got := strings.Join(texts, ""); got != long+"next" {
+			t.Errorf("%s: got %q", p.Info().Type, texts)
+		}
+		if problems := p.Problems(); len(problems) > 0 {
+			t.Error(problems)
+		}
+	}
 }
 
 // A platform that fails for a while gets everything once and in order; where it cannot be known and no key is taken, once more

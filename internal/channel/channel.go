@@ -22,6 +22,10 @@ type Adapter interface {
 	// Deliver carries one operation out. The host calls it once at a time per (instance, platform id, thread id) and in
 	// parallel for different conversations. key is the same at every try of the same operation and unique otherwise: use
 	// it where the platform takes an idempotency key. The error is nil or an *Outcome.
+	//
+	// A text or an edit that is longer than the platform takes goes in parts, one part for each call, cut the same way each time: the
+	// receipt says that there are more, and the host calls again with the next Op.Part and a key of its own, once the one before is
+	// out. So a failure or a crash repeats one part at most (spec/channels.md 2.4).
 	Deliver(ctx context.Context, to Address, op Op, key string) (Receipt, error)
 	// Status is cheap and never blocks.
 	Status() Status
@@ -173,15 +177,20 @@ const (
 	// place of all of them; nil: nobody answers any more.
 	OpAnswered OpKind = "answered"
 	OpCard     OpKind = "card"
+	// OpDelete removes the message Target, with Caps.Delete: a part that an edited message does not need any more.
+	OpDelete OpKind = "delete"
 )
 
 // Op is one outbound operation.
 type Op struct {
-	Kind   OpKind
-	Text   string // Markdown
-	Target string // edit, react, answered: platform message id
+	Kind OpKind
+	Text string // Markdown
+	// Target of edit, react, answered, delete: platform message id. Empty in an edit: the message had no such part, it is sent behind
+	// the others.
+	Target string
+	Part   int // of a text or an edit: which part of it is to be sent, from 0
 	Emoji  string
-	Files  []File // of a text, which may then be empty
+	Files  []File // of a text, which may then be empty; they come with part 0
 	// Question of OpQuestion and OpAnswered, Card of OpCard.
 	Question *Question
 	Chosen   *Option
@@ -233,9 +242,10 @@ type Answer struct {
 	Sender  Sender
 }
 
-// Receipt of a delivered operation.
+// Receipt of a delivered operation, or of one part of it.
 type Receipt struct {
-	IDs []string // one platform message id per part, in order
+	IDs  []string // platform ids of what it became; the first is that of the text
+	More bool     // the text has parts behind this one
 }
 
 // OutcomeKind is why an operation was not delivered.
@@ -245,7 +255,7 @@ type OutcomeKind string
 const (
 	Offline     OutcomeKind = "offline"      // not connected, nothing sent; not a try
 	RateLimited OutcomeKind = "rate-limited" // nothing sent, not before After; not a try
-	Transient   OutcomeKind = "transient"    // failed at Part; parts before it are out
+	Transient   OutcomeKind = "transient"    // failed, nothing of this part is out
 	Permanent   OutcomeKind = "permanent"    // will never work
 	Ambiguous   OutcomeKind = "unknown"      // the request left, no answer came
 )
@@ -254,7 +264,6 @@ const (
 type Outcome struct {
 	Kind  OutcomeKind
 	After time.Duration
-	Part  int
 	Hint  string
 	Err   error
 }

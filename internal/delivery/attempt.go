@@ -53,7 +53,14 @@ func (s *Service) deliver(ctx context.Context, row *store.Ledger) {
 // attempt makes one try. It returns false when the row must be left as it is.
 func (s *Service) attempt(ctx context.Context, adapter channel.Adapter, row *store.Ledger, o outgoing) bool {
 	op := o.op
-	op.Marked = row.Marked
+	op.Marked, op.Part = row.Marked, row.Part
+	if row.Part > 0 {
+		o.files = nil
+	}
+	had, err := s.aim(ctx, row, &op)
+	if err != nil {
+		return s.failed(ctx, adapter, row, &channel.Outcome{Kind: channel.Transient, Err: err})
+	}
 	files, release, err := s.attach(ctx, row, o.files)
 	if err != nil {
 		if refusal := fileRefusal(err); refusal != "" {
@@ -73,13 +80,16 @@ func (s *Service) attempt(ctx context.Context, adapter channel.Adapter, row *sto
 	}
 	crashpoint.Hit("host.sending")
 	sending, cancel := context.WithTimeout(context.WithoutCancel(ctx), deliverTimeout)
-	receipt, err := adapter.Deliver(sending, channel.Address{PlatformID: row.PlatformID, ThreadID: row.ThreadID}, op, string(row.ID))
+	receipt, err := adapter.Deliver(sending, channel.Address{PlatformID: row.PlatformID, ThreadID: row.ThreadID}, op, partKey(row))
 	cancel()
 	crashpoint.Hit("host.delivered")
 	if err == nil {
 		s.breakers[row.Instance].note(s.opt.Now(), "", "")
-		if len(receipt.IDs) > 0 {
-			row.PlatformMessageID = receipt.IDs[0]
+		if partSent(row, op, receipt) {
+			return ctx.Err() == nil
+		}
+		if err := s.keepParts(ctx, adapter.Info().Caps, row, had); err != nil {
+			s.log.Error("the parts of a message are not noted; an edit will reach the first one only", obs.KeyLedger, string(row.ID), obs.Error(err))
 		}
 		s.tellUnsent(ctx, row, o.unsent)
 		s.opt.Observe.Tried(row.Instance, string(store.Sent))

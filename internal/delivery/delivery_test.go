@@ -30,6 +30,8 @@ type platform struct {
 	settled    []channel.Settlement
 	hold       chan struct{} // if set, Deliver waits for it
 	deaf       int           // how many settlements fail
+	limit      int           // bytes of a part; 0: no limit
+	holdAt     string        // with hold: only a part with this text waits
 }
 
 func (p *platform) Info() channel.Info {
@@ -41,7 +43,12 @@ func (p *platform) Run(ctx context.Context, _ channel.Host) error { <-ctx.Done()
 func (p *platform) Status() channel.Status                        { return channel.Status{State: channel.Connected} }
 
 func (p *platform) Deliver(_ context.Context, to channel.Address, op channel.Op, key string) (channel.Receipt, error) {
-	if p.hold != nil {
+	more := false
+	if p.limit > 0 && (op.Kind == channel.OpText || op.Kind == channel.OpEdit) {
+		rest := op.Text[op.Part*p.limit:]
+		op.Text, more = rest[:min(p.limit, len(rest))], len(rest) > p.limit
+	}
+	if p.hold != nil && (p.holdAt == "" || p.holdAt == op.Text) {
 		<-p.hold
 	}
 	p.mu.Lock()
@@ -57,7 +64,7 @@ func (p *platform) Deliver(_ context.Context, to channel.Address, op channel.Op,
 			return channel.Receipt{}, rest[0]
 		}
 	}
-	return channel.Receipt{IDs: []string{"p-" + key}}, nil
+	return channel.Receipt{IDs: []string{"p-" + key}, More: more}, nil
 }
 
 // shown is what an operation has beside its text.

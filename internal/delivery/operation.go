@@ -34,7 +34,7 @@ func (s *Service) outgoing(ctx context.Context, row *store.Ledger, caps channel.
 	out := outgoing{op: channel.Op{Kind: channel.OpText, Text: c.Text, ReplyTo: row.ReplyTo, Notice: c.Notice || row.Kind == kindNotice}}
 	op := &out.op
 	if c.Operation != "" {
-		return out, change(op, c, caps)
+		return out, change(op, c, caps, row.Kind == kindNotice)
 	}
 	switch c.Type {
 	case "":
@@ -99,14 +99,20 @@ func (out *outgoing) text(c mailbox.ChatOut, caps channel.Caps) error {
 	return nil
 }
 
-// change is an edit or a reaction.
-func change(op *channel.Op, c mailbox.ChatOut, caps channel.Caps) error {
+// change is an edit, a reaction or, of the host itself, the removal of a part.
+func change(op *channel.Op, c mailbox.ChatOut, caps channel.Caps, own bool) error {
 	able := false
 	switch c.Operation {
 	case mailbox.OperationEdit:
 		op.Kind, able = channel.OpEdit, caps.Edit
 	case mailbox.OperationReaction:
 		op.Kind, op.Text, op.Emoji, able = channel.OpReact, "", c.Emoji, caps.React
+	case mailbox.OperationDelete:
+		op.Kind, op.Text, able = channel.OpDelete, "", caps.Delete
+		if own {
+			break
+		}
+		fallthrough
 	default:
 		return fmt.Errorf("the operation %q is not known", short(c.Operation))
 	}

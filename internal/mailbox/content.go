@@ -24,7 +24,7 @@ func EncodeContent(v any) (json.RawMessage, error) {
 type ChatOut struct {
 	Text      string   `json:"text,omitempty"`
 	Files     []string `json:"files,omitempty"`
-	Operation string   `json:"operation,omitempty"` // OperationEdit, OperationReaction
+	Operation string   `json:"operation,omitempty"` // one of the Operation constants
 	MessageID string   `json:"messageId,omitempty"` // platform id of the message that Operation is about
 	Emoji     string   `json:"emoji,omitempty"`
 	Type      string   `json:"type,omitempty"` // ask_question, card
@@ -35,6 +35,7 @@ type ChatOut struct {
 const (
 	OperationEdit     = "edit"
 	OperationReaction = "reaction"
+	OperationDelete   = "delete" // only in rows of the host itself
 )
 
 // Values of the field type in the content of outbound chat rows, and of inbound system rows that answer them.

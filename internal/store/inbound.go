@@ -210,7 +210,7 @@ func lateEnd(ctx context.Context, tx *txn, rowID string) (bool, error) {
 // pruned is how many rows one transaction of Prune deletes: few enough that nobody waits for it.
 const pruned = 500
 
-// Prune deletes what is final and older than before: messages, ledger rows that their inbox knows of, and audit entries. It
+// Prune deletes what is final and older than before: messages, ledger rows that their inbox knows of, parts of messages, and audit entries. It
 // goes in small transactions and returns how many rows went, also beside an error; calling it again goes on.
 func (s *Store) Prune(ctx context.Context, before time.Time) (total int64, err error) {
 	for _, q := range []string{
@@ -223,6 +223,7 @@ func (s *Store) Prune(ctx context.Context, before time.Time) (total int64, err e
 		`DELETE FROM engagements WHERE engaged_at < ? AND engaged_at IN (SELECT engaged_at FROM engagements ORDER BY engaged_at LIMIT ?)`,
 		`DELETE FROM dropped_messages WHERE last_seen < ? AND last_seen IN (SELECT last_seen FROM dropped_messages ORDER BY last_seen LIMIT ?)`,
 		`DELETE FROM told WHERE key IN (SELECT key FROM told WHERE at < ? LIMIT ?)`,
+		`DELETE FROM message_parts WHERE (instance, platform_id, message_id) IN (SELECT instance, platform_id, message_id FROM message_parts WHERE updated_at < ? LIMIT ?)`,
 		`DELETE FROM early_ends WHERE row_id IN (SELECT row_id FROM early_ends WHERE ended_at < ? LIMIT ?)`,
 		`DELETE FROM audit WHERE ord IN (SELECT ord FROM audit WHERE at < ? LIMIT ?)`,
 	} {

@@ -51,24 +51,26 @@ type Ledger struct {
 	Unknowns          int
 	Marked            bool
 	NotBefore         time.Time
-	PlatformMessageID string
+	PlatformMessageID string   // of part 0
+	Part              int      // that goes next, or went last
+	PartIDs           []string // platform ids of the parts before Part; of all of them once it is sent
 	Reason            string
 	CreatedAt         time.Time
 	Question          *Question // asked by this row; taken over with it, never read back
 }
 
 const ledgerColumns = `id, COALESCE(session_id, ''), outbound_id, seq, instance, platform_id, thread_id, kind, content, reply_to, exchange,
-	fallback, files, state, tries, unknowns, marked, not_before, platform_message_id, reason, created_at`
+	fallback, files, state, tries, unknowns, marked, not_before, platform_message_id, part, part_ids, reason, created_at`
 
 type ledgerRow struct {
 	Ledger
-	content            string
+	content, parts     string
 	notBefore, created sql.NullString
 }
 
 func (v *ledgerRow) fields() []any {
 	return []any{&v.ID, &v.SessionID, &v.OutboundID, &v.Seq, &v.Instance, &v.PlatformID, &v.ThreadID, &v.Kind, &v.content, &v.ReplyTo, &v.Exchange,
-		&v.Fallback, &v.Files, &v.State, &v.Tries, &v.Unknowns, &v.Marked, &v.notBefore, &v.PlatformMessageID, &v.Reason, &v.created}
+		&v.Fallback, &v.Files, &v.State, &v.Tries, &v.Unknowns, &v.Marked, &v.notBefore, &v.PlatformMessageID, &v.Part, &v.parts, &v.Reason, &v.created}
 }
 
 func ledgerRows(rows *sql.Rows, what string) ([]Ledger, error) {
@@ -79,6 +81,9 @@ func ledgerRows(rows *sql.Rows, what string) ([]Ledger, error) {
 	out := make([]Ledger, len(all))
 	for i, v := range all {
 		v.Content, v.NotBefore, v.CreatedAt = json.RawMessage(v.content), instant(v.notBefore), instant(v.created)
+		if v.PartIDs, err = splitIDs(v.parts); err != nil {
+			return nil, fmt.Errorf("%s: parts of delivery %s: %w", what, v.ID, err)
+		}
 		out[i] = v.Ledger
 	}
 	return out, nil
@@ -177,13 +182,13 @@ func (s *Store) Answered(ctx context.Context, session id.Session, exchange strin
 	return n > 0, nil
 }
 
-// UpdateLedger writes the row's state, counters, mark, due time, platform id and reason. A final row is never changed.
+// UpdateLedger writes the row's state, counters, mark, due time, platform ids, part and reason. A final row is never changed.
 func (s *Store) UpdateLedger(ctx context.Context, v Ledger) error {
 	now := s.stampNow()
 	_, err := s.w.ExecContext(ctx, `UPDATE ledger SET state = ?, untold = ?, tries = ?, unknowns = ?, marked = ?, not_before = ?, platform_message_id = ?,
-		reason = ?, updated_at = ?, history = CASE WHEN length(history) < 4000 THEN history || ? ELSE history END
+		part = ?, part_ids = ?, reason = ?, updated_at = ?, history = CASE WHEN length(history) < 4000 THEN history || ? ELSE history END
 		WHERE id = ? AND state IN ('queued', 'sending', 'retry', 'unknown')`,
-		v.State, v.failed(), v.Tries, v.Unknowns, v.Marked, stamp(v.NotBefore), v.PlatformMessageID, v.Reason, now, step(now, v), v.ID)
+		v.State, v.failed(), v.Tries, v.Unknowns, v.Marked, stamp(v.NotBefore), v.PlatformMessageID, v.Part, joinIDs(v.PartIDs), v.Reason, now, step(now, v), v.ID)
 	if err != nil {
 		return fmt.Errorf("note state of delivery %s: %w", v.ID, err)
 	}

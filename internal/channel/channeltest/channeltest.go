@@ -184,16 +184,26 @@ func (b *bench) say(place channel.Address, text string) string {
 	return event
 }
 
+// deliver carries an operation out, part by part, and returns the ids of all parts.
 func (b *bench) deliver(place channel.Address, op channel.Op, key string) channel.Receipt {
 	b.Helper()
-	r, err := b.adapter.Deliver(b.ctx, place, op, key)
-	if err != nil {
-		b.Fatalf("deliver %s %q: %v", op.Kind, key, err)
+	var all channel.Receipt
+	for {
+		r, err := b.adapter.Deliver(b.ctx, place, op, key)
+		if err != nil {
+			b.Fatalf("deliver %s %q, part %d: %v", op.Kind, key, op.Part, err)
+		}
+		if len(r.IDs) == 0 {
+			b.Fatalf("deliver %s %q, part %d: no id in the receipt", op.Kind, key, op.Part)
+		}
+		all.IDs = append(all.IDs, r.IDs...)
+		if !r.More {
+			return all
+		}
+		op.Part++
+		op.Files = nil
+		key += "+"
 	}
-	if len(r.IDs) == 0 {
-		b.Fatalf("deliver %s %q: no id in the receipt", op.Kind, key)
-	}
-	return r
 }
 
 // refused checks that an operation ends with an outcome of the kind.

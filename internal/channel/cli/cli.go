@@ -253,6 +253,8 @@ func entryOf(op channel.Op) (control.Event, error) {
 		return e, permanent("the operation names no message", "")
 	case op.Kind == channel.OpReact && strings.TrimSpace(op.Emoji) == "":
 		return e, permanent("the reaction has no emoji", "")
+	case op.Part > 0:
+		return e, permanent("a text goes to the terminal in one part", "")
 	case op.Kind != channel.OpText && len(op.Files) > 0:
 		return e, permanent("files go with a text only", "")
 	}

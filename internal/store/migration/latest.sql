@@ -195,6 +195,8 @@ CREATE TABLE ledger (
   marked              INTEGER NOT NULL DEFAULT 0 CHECK (marked IN (0, 1)),
   not_before          TEXT,
   platform_message_id TEXT NOT NULL DEFAULT '',
+  part                INTEGER NOT NULL DEFAULT 0,
+  part_ids            TEXT NOT NULL DEFAULT '',
   reason              TEXT NOT NULL DEFAULT '',
   projected           INTEGER NOT NULL DEFAULT 0 CHECK (projected IN (0, 1)),
   created_at          TEXT NOT NULL,
@@ -208,6 +210,16 @@ CREATE INDEX ledger_unprojected ON ledger (session_id)
 CREATE INDEX ledger_files ON ledger (ord) WHERE files = 1;
 CREATE INDEX ledger_untold ON ledger (ord) WHERE untold = 1;
 CREATE INDEX ledger_closed ON ledger (updated_at) WHERE state IN ('sent', 'refused', 'no-route', 'dead');
+
+CREATE TABLE message_parts (
+  instance   TEXT NOT NULL,
+  platform_id TEXT NOT NULL,
+  message_id TEXT NOT NULL,
+  part_ids   TEXT NOT NULL,
+  updated_at TEXT NOT NULL,
+  PRIMARY KEY (instance, platform_id, message_id)
+) WITHOUT ROWID;
+CREATE INDEX message_parts_old ON message_parts (updated_at);
 
 CREATE TABLE pending_questions (
   id             TEXT PRIMARY KEY,

@@ -8,6 +8,7 @@ import (
 	"fmt"
 	"sync"
 	"time"
+	"unicode/utf16"
 
 	"nanoclaw/internal/channel"
 )
@@ -19,6 +20,7 @@ type Post struct {
 	Op        channel.Op
 	Edited    string   // text of the last edit
 	Reactions []string // in their order
+	Deleted   bool
 }
 
 // Fault is how one operation fails. The zero Fault is success.
@@ -211,11 +213,15 @@ func (p *Platform) enter(to channel.Address, op channel.Op, key string) (*operat
 func (p *Platform) applyLocked(to channel.Address, op channel.Op, known *operation) error {
 	c := p.info.Caps
 	able := map[channel.OpKind]bool{channel.OpText: true, channel.OpEdit: c.Edit, channel.OpReact: c.React, channel.OpQuestion: c.Buttons,
-		channel.OpAnswered: c.Buttons, channel.OpCard: c.Cards}
+		channel.OpAnswered: c.Buttons, channel.OpCard: c.Cards, channel.OpDelete: c.Delete}
 	if !able[op.Kind] || len(op.Files) > 0 && !c.Files {
 		p.problemLocked("asked for %s with %d files, which this platform cannot", op.Kind, len(op.Files))
 	}
-	if op.Kind == channel.OpEdit || op.Kind == channel.OpReact || op.Kind == channel.OpAnswered {
+	part, more, err := p.cut(op)
+	if err != nil {
+		return err
+	}
+	if op.Kind == channel.OpDelete || op.Kind == channel.OpEdit && op.Target != "" || op.Kind == channel.OpReact || op.Kind == channel.OpAnswered {
 		for i := range p.posts {
 			v := &p.posts[i]
 			if v.ID != op.Target || v.Address.PlatformID != to.PlatformID {
@@ -223,19 +229,47 @@ func (p *Platform) applyLocked(to channel.Address, op channel.Op, known *operati
 			}
 			switch op.Kind {
 			case channel.OpEdit:
-				v.Edited = op.Text
+				v.Edited = part
 			case channel.OpReact:
 				v.Reactions = append(v.Reactions, op.Emoji)
+			case channel.OpDelete:
+				v.Deleted = true
 			}
+			known.receipt = channel.Receipt{IDs: []string{v.ID}, More: more}
 			return nil
 		}
 		return &channel.Outcome{Kind: channel.Permanent, Err: fmt.Errorf("there is no message %q", op.Target)}
 	}
 	v := Post{ID: fmt.Sprintf("%s-out-%d", p.info.Type, len(p.posts)+1), Address: to, Op: op}
 	v.Op.Files = nil // they are closed after Deliver
+	v.Op.Text = part
 	p.posts = append(p.posts, v)
-	known.receipt = channel.Receipt{IDs: []string{v.ID}}
+	known.receipt = channel.Receipt{IDs: []string{v.ID}, More: more}
 	return nil
+}
+
+// cut is the part of the text that an operation asks for. The cuts are as coarse as it gets; where a text is best cut is no matter here.
+func (p *Platform) cut(op channel.Op) (part string, more bool, err error) {
+	rest := []rune(op.Text)
+	if p.info.MaxText == 0 {
+		if op.Part > 0 {
+			return "", false, &channel.Outcome{Kind: channel.Permanent, Err: fmt.Errorf("there is no part %d", op.Part)}
+		}
+		return op.Text, false, nil
+	}
+	for i := 0; ; i++ {
+		n, units := 0, 0
+		for n < len(rest) && units+utf16.RuneLen(rest[n]) <= p.info.MaxText {
+			units += utf16.RuneLen(rest[n])
+			n++
+		}
+		if i == op.Part && (n > 0 || i == 0) {
+			return string(rest[:n]), n < len(rest), nil
+		}
+		if rest = rest[n:]; len(rest) == 0 {
+			return "", false, &channel.Outcome{Kind: channel.Permanent, Err: fmt.Errorf("there is no part %d", op.Part)}
+		}
+	}
 }
 
 func (p *Platform) problemLocked(format string, args ...any) {
