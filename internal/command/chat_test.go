@@ -149,7 +149,7 @@ func TestEarlierRepliesStayForTheNextAttach(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t)
 	w.does(nil)
-	w.want(w.run("chat", "first", "--timeout", "50ms"), 7, "", "at the next chat")
+	w.want(w.run("chat", "first", "--timeout", "3s"), 7, "", "at the next chat")
 	w.stop()
 	w.does(echo)
 	w.answeredAlone(w.store.Events()[0])
