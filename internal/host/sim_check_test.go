@@ -10,6 +10,7 @@ import (
 	"strings"
 
 	"nanoclaw/internal/channel"
+	"nanoclaw/internal/id"
 	"nanoclaw/internal/mailbox"
 	"nanoclaw/internal/mailbox/sqlite"
 	"nanoclaw/internal/session"
@@ -49,7 +50,7 @@ func (w *simWorld) check() {
 				spoke[v.Exchange] = true
 			}
 		}
-		w.checkInbox(ctx, s)
+		w.checkInbox(ctx, s, rows)
 	}
 	w.checkOut(ledger, shown)
 	w.checkEvents(ctx, spoke)
@@ -114,8 +115,8 @@ func (w *simWorld) checkOut(ledger map[string]store.Ledger, shown map[string][]m
 				continue
 			}
 			seen[post.text] = true
-			for _, id := range w.order {
-				out := w.outs[id]
+			for _, outbound := range w.order {
+				out := w.outs[outbound]
 				if out.row.Kind != mailbox.KindChat || textOfOut(out.row) != post.text {
 					continue
 				}
@@ -181,8 +182,8 @@ func (w *simWorld) checkEvents(ctx context.Context, spoke map[string]bool) {
 	}
 }
 
-// checkInbox: nothing in it waits.
-func (w *simWorld) checkInbox(ctx context.Context, s store.Session) {
+// checkInbox: nothing in it waits, and it tells the agent what led to nothing, or the owner was told.
+func (w *simWorld) checkInbox(ctx context.Context, s store.Session, rows []store.Ledger) {
 	box, err := sqlite.Open(ctx, session.Dir(w.home, s), sqlite.HostOptions{OutUID: -1, SandboxGID: -1})
 	if err != nil {
 		w.fail("the mailbox of %s: %v", s.ID, err)
@@ -191,6 +192,23 @@ func (w *simWorld) checkInbox(ctx context.Context, s store.Session) {
 	defer func() { _ = box.Close() }()
 	if n, next, err := box.Due(ctx); err != nil || n > 0 || !next.IsZero() {
 		w.fail("the inbox of %s has %d rows to do, the next at %v: %v", s.ID, n, next, err)
+	}
+	inside, err := sqlite.OpenReadOnly(ctx, session.Dir(w.home, s), sqlite.RunnerOptions{Incarnation: s.Incarnation}, sqlite.HostOptions{OutUID: -1})
+	if err != nil {
+		w.fail("the mailbox of %s: %v", s.ID, err)
+		return
+	}
+	defer func() { _ = inside.Close() }()
+	for _, v := range rows {
+		if v.State != store.Refused && v.State != store.NoRoute && v.State != store.Dead {
+			continue
+		}
+		if _, err := inside.Row(ctx, id.Derived(id.PrefixNotice, string(s.ID), "undelivered:"+string(v.ID))); err == nil {
+			continue
+		}
+		if _, err := w.host.store.Delivery(ctx, id.Ledger(id.Derived(id.PrefixLedger, "host", "undelivered-owner:"+string(v.ID)))); err != nil {
+			w.fail("nobody was told that %s is %s", v.OutboundID, v.State)
+		}
 	}
 }
 

@@ -1,9 +1,12 @@
 package host
 
 import (
+	"bytes"
 	"context"
 	"fmt"
 	"math/rand/v2"
+	"os"
+	"path/filepath"
 	"strings"
 	"sync"
 	"sync/atomic"
@@ -14,6 +17,7 @@ import (
 	"nanoclaw/internal/channel"
 	"nanoclaw/internal/id"
 	"nanoclaw/internal/mailbox"
+	"nanoclaw/internal/session"
 	"nanoclaw/internal/store"
 )
 
@@ -55,8 +59,9 @@ type simWorld struct {
 	failed    atomic.Bool
 	talk      sync.WaitGroup
 
-	host  *simHost
-	hosts int
+	host    *simHost
+	hosts   int
+	spoiled map[string][]byte // files, as they were
 
 	rmu    sync.Mutex
 	random *rand.Rand
@@ -80,7 +85,7 @@ func newSimWorld(t *testing.T, home string, seed uint64, trace *simTrace) *simWo
 	w := &simWorld{
 		t: t, home: home, seed: seed, begun: time.Now(), random: rand.New(rand.NewPCG(seed, 5)), trace: trace, sandboxes: map[*simSandbox]bool{}, bells: map[string]*simBell{},
 		beats: map[string]time.Time{}, broken: map[string]error{}, acked: map[string]channel.VerdictKind{}, sent: map[string]channel.Inbound{},
-		outs: map[string]simOut{}, ends: map[string]simEnd{}, acted: map[string]int{},
+		outs: map[string]simOut{}, ends: map[string]simEnd{}, acted: map[string]int{}, spoiled: map[string][]byte{},
 	}
 	w.accident = []int{0, 400, 150, 60}[w.n(4)]
 	w.places = []int{0, 0, 1, 2}[w.n(4)]
@@ -261,6 +266,8 @@ func (w *simWorld) move() {
 			w.mu.Unlock()
 		}
 	case n < 97:
+		w.spoil()
+	case n < 98:
 		w.host.sessions.Recycle("")
 	case n < 99:
 		if w.accident > 0 {
@@ -273,6 +280,32 @@ func (w *simWorld) move() {
 	}
 	if w.chance(2) {
 		synctest.Wait()
+	}
+}
+
+// spoil writes rubbish over the inbox of a session that rests.
+func (w *simWorld) spoil() {
+	synctest.Wait()
+	sessions, err := w.host.store.Sessions(context.Background(), "", 1000)
+	if err != nil || len(sessions) == 0 || w.host.dead.Load() {
+		return
+	}
+	s := sessions[w.n(len(sessions))]
+	if len(w.running()) > 0 || len(w.host.sessions.Live()) > 0 {
+		return
+	}
+	path := filepath.Join(session.Dir(w.home, s), "in", "inbound.db")
+	if _, ok := w.spoiled[path]; ok {
+		return
+	}
+	b, err := os.ReadFile(path)
+	if err != nil {
+		return // it has none yet
+	}
+	w.note("the inbox of %s is rubbish", s.ID)
+	w.spoiled[path] = b
+	if err := os.WriteFile(path, bytes.Repeat([]byte("rubbish "), len(b)/8), 0o640); err != nil {
+		w.t.Fatal(err)
 	}
 }
 
@@ -323,6 +356,11 @@ func (w *simWorld) settle() {
 	w.calm.Store(true)
 	w.full.Store(false)
 	w.note("CALM")
+	for path, b := range w.spoiled { // somebody has put the backup back
+		if err := os.WriteFile(path, b, 0o640); err != nil {
+			w.t.Fatal(err)
+		}
+	}
 	w.mu.Lock()
 	for _, p := range w.platforms {
 		p.off = time.Time{}

@@ -161,10 +161,11 @@ func (v Ledger) failed() bool {
 	return v.SessionID != "" && (v.State == Refused || v.State == NoRoute || v.State == Dead)
 }
 
-// OpenLedger lists every row that is not final, in order per destination: what a starting host goes on with.
+// OpenLedger lists every row that is not final, in order per destination: what a starting host goes on with. The one that was begun is
+// first: sessions that write to one place at the same time may have queued in another order than they were stored.
 func (s *Store) OpenLedger(ctx context.Context) ([]Ledger, error) {
 	rows, err := s.r.QueryContext(ctx, `SELECT `+ledgerColumns+` FROM ledger WHERE state IN ('queued', 'sending', 'retry', 'unknown')
-		ORDER BY instance, platform_id, thread_id, ord`)
+		ORDER BY instance, platform_id, thread_id, state = 'queued', ord`)
 	if err != nil {
 		return nil, fmt.Errorf("list open deliveries: %w", err)
 	}

@@ -291,3 +291,21 @@ func BenchmarkUpdateLedger(b *testing.B) {
 		}
 	}
 }
+
+// Found by the simulation of the host: what was begun when a host died is before what was stored earlier and not begun.
+func TestBegunRowIsFirst(t *testing.T) {
+	t.Parallel()
+	f := setup(t)
+	if _, err := f.Ingest(t.Context(), Ingest{Session: f.session.ID, Rows: []Ledger{f.row(1), f.row(2), f.row(3)}}); err != nil {
+		t.Fatal(err)
+	}
+	begun := f.row(2)
+	begun.State = Sending
+	if err := f.UpdateLedger(t.Context(), begun); err != nil {
+		t.Fatal(err)
+	}
+	open, err := f.OpenLedger(t.Context())
+	if err != nil || len(open) != 3 || open[0].OutboundID != "out-2" || open[1].OutboundID != "out-1" {
+		t.Errorf("%+v, %v", open, err)
+	}
+}
