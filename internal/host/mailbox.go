@@ -94,7 +94,7 @@ func (b box) Tries(ctx context.Context, live int64, retry func(tries int) (time.
 	}
 	out := make([]mailbox.Tried, 0, len(tried))
 	for _, t := range tried {
-		out = append(out, mailbox.Tried{ID: t.ID, Tries: t.Tries, Failed: t.Failed})
+		out = append(out, mailbox.Tried{ID: t.ID, Tries: t.Tries, Failed: t.Failed, Again: t.Again})
 	}
 	return out, nil
 }

@@ -214,6 +214,7 @@ type Tried struct {
 	ID     string
 	Tries  int
 	Failed bool // the row was given up
+	Again  bool // by an earlier call
 }
 
 // Delivered is the host's word about an outbound row: what the platform calls it, or that it was not delivered.

@@ -72,6 +72,7 @@ type actor struct {
 	project  *time.Timer
 	armed    bool
 	behind   bool // acks that an earlier host took over are not shown in the inbox
+	recount  bool // a message that was given up could not be ended
 	again    bool // the outbox could not be taken over; show tries again
 	idle     *time.Timer
 	idleStop time.Duration // of the running sandbox

@@ -100,6 +100,9 @@ func (f *files) Tries(_ context.Context, live int64, retry func(int) (time.Durat
 	}
 	for _, a := range f.acks {
 		r := f.find(a.MessageID)
+		if r != nil && r.Status == mailbox.StatusFailed && f.counted[r.ID] > 0 && a.Status == mailbox.AckProcessing {
+			out = append(out, mailbox.Tried{ID: r.ID, Tries: r.Tries, Failed: true, Again: true})
+		}
 		if a.Status != mailbox.AckProcessing || a.Incarnation == live || r == nil || r.Status != mailbox.StatusPending || f.counted[r.ID] >= a.Incarnation {
 			continue
 		}
@@ -252,6 +255,7 @@ type world struct {
 	took    int // outbound rows taken over
 	takeErr error
 	openErr error
+	endErr  error
 }
 
 var _ Outlet = (*world)(nil)
@@ -280,6 +284,9 @@ func (w *world) TakeOver(ctx context.Context, s store.Session, p mailbox.Page) e
 func (w *world) Finish(_ context.Context, ends ...store.End) error {
 	w.mu.Lock()
 	defer w.mu.Unlock()
+	if w.endErr != nil {
+		return w.endErr
+	}
 	w.ends = append(w.ends, ends...)
 	return nil
 }

@@ -88,3 +88,45 @@ func TestStraySandboxIsStopped(t *testing.T) {
 		}
 	})
 }
+
+// Found by the simulation of the host: a message that was given up while its end could not be written never ended; now it ends as soon
+// as that works, and at the latest under the next host.
+func TestGivenUpMessageEndsLater(t *testing.T) {
+	t.Parallel()
+	for name, restart := range map[string]bool{"same host": false, "next host": true} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			synctest.Test(t, func(t *testing.T) {
+				w := newWorld(t, func(w *world, b *box) { w.files.claim(b.labels.Incarnation) })
+				w.endErr = errBroken
+				w.host()
+				w.message("a")
+				pass(5 * time.Minute)
+				if got := w.files.find("a"); got.Status != mailbox.StatusFailed || len(w.ended("a")) != 0 {
+					t.Fatalf("%+v, ended %v", got, w.ended("a"))
+				}
+				if restart {
+					w.kill()
+				}
+				w.mu.Lock()
+				w.endErr = nil
+				w.mu.Unlock()
+				if restart {
+					w.host()
+					w.m.Wake(w.session.ID)
+				}
+				pass(5 * time.Second)
+				if got := w.ended("a"); len(got) == 0 || got[0] != channel.Dead {
+					t.Errorf("ended as %v", got)
+				}
+				if starts, live := w.count(); starts != 3 || live != 0 {
+					t.Errorf("%d starts, %d live", starts, live)
+				}
+				pass(5 * time.Minute)
+				if live := w.m.Live(); len(live) != 0 {
+					t.Errorf("still live: %+v", live)
+				}
+			})
+		})
+	}
+}

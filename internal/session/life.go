@@ -207,6 +207,11 @@ func (a *actor) countTries(ctx context.Context) {
 		return
 	}
 	for _, t := range tried {
+		if t.Again { // an earlier host may have died before it ended the message
+			if m, err := a.m.opt.Store.MessageByRow(ctx, t.ID); errors.Is(err, store.ErrNotFound) || err == nil && m.State != "pending" {
+				continue
+			}
+		}
 		a.log.Warn("a message was not finished by the agent that took it", obs.KeyMessage, t.ID, obs.KeyCount, t.Tries, obs.KeyGivenUp, t.Failed)
 		if t.Failed {
 			a.giveUp(ctx, t.ID, fmt.Sprintf("the agent stopped %d times while working on it", t.Tries))
@@ -225,7 +230,8 @@ func (a *actor) giveUp(ctx context.Context, rowID, reason string) {
 		}
 	}
 	if err := a.m.opt.Outlet.Finish(ctx, store.End{RowID: rowID, State: channel.Dead, Reason: reason}); err != nil {
-		a.log.Error("could not end a message", obs.KeyMessage, rowID, obs.Error(err))
+		a.log.Error("a message cannot be ended; it is tried again", obs.KeyMessage, rowID, obs.Error(err))
+		a.recount = true
 	}
 }
 
@@ -423,6 +429,10 @@ func (a *actor) show(ctx context.Context) {
 	if a.box == nil {
 		return
 	}
+	if a.recount && a.state != Starting { // what starts may have claimed already
+		a.recount = false
+		a.countTries(ctx)
+	}
 	if a.again && a.outage.failures == 0 {
 		a.again = false
 		a.collect(ctx)
@@ -430,8 +440,10 @@ func (a *actor) show(ctx context.Context) {
 	if a.state == Running {
 		a.showWork(ctx)
 	}
-	if err := a.showAll(ctx); err != nil && ctx.Err() == nil {
-		a.log.Warn("an inbox cannot be brought up to date; it is tried again", obs.Error(err))
+	if err := a.showAll(ctx); (err != nil || a.recount) && ctx.Err() == nil {
+		if err != nil {
+			a.log.Warn("an inbox cannot be brought up to date; it is tried again", obs.Error(err))
+		}
 		a.armed = true
 		a.project.Reset(10 * projectDelay)
 	}

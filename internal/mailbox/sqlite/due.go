@@ -11,6 +11,7 @@ import (
 const (
 	sqlSettle = `UPDATE messages_in SET status = ? WHERE id = ? AND status = 'pending'`
 	sqlTries  = `SELECT tries, tried_incarnation FROM messages_in WHERE id = ? AND status = 'pending'`
+	sqlGone   = `SELECT tries FROM messages_in WHERE id = ? AND status = 'failed' AND tried_incarnation IS NOT NULL`
 	sqlRetry  = `UPDATE messages_in SET tries = ?, tried_incarnation = ?, process_after = ? WHERE id = ?`
 	sqlGiveUp = `UPDATE messages_in SET tries = ?, tried_incarnation = ?, status = 'failed' WHERE id = ?`
 )
@@ -69,13 +70,15 @@ type Tried struct {
 	ID          string
 	Tries       int  // with this one
 	Failed      bool // given up: the row is failed now
+	Again       bool // it was given up by an earlier call
 	Incarnation int64
 	Exchange    string
 }
 
 // CountTries counts every claim of an incarnation other than live as one try of its row, once per row and incarnation.
 // retry is given the number of tries, this one included, and says when the row may be tried again or that it is given up.
-// Rows that are no longer pending are left alone. Call it when an incarnation is known to have ended.
+// Rows that are no longer pending are left alone; those that were given up are returned each time, since their caller may have
+// died before it told anybody. Call it when an incarnation is known to have ended.
 func (h *Host) CountTries(ctx context.Context, live int64, retry func(tries int) (after time.Duration, giveUp bool)) ([]Tried, error) {
 	claims, err := h.Claims(ctx)
 	if err != nil {
@@ -100,7 +103,16 @@ func (h *Host) CountTries(ctx context.Context, live int64, retry func(tries int)
 			if err != nil {
 				return err
 			}
-			if !found || counted.Valid && counted.Int64 >= c.Incarnation {
+			if !found {
+				if found, err = k.one(sqlGone, []any{c.MessageID}, &tries); err != nil {
+					return err
+				}
+				if found {
+					out = append(out, Tried{ID: c.MessageID, Tries: tries, Failed: true, Again: true, Incarnation: c.Incarnation, Exchange: c.Exchange})
+				}
+				continue
+			}
+			if counted.Valid && counted.Int64 >= c.Incarnation {
 				continue
 			}
 			t := Tried{ID: c.MessageID, Tries: tries + 1, Incarnation: c.Incarnation, Exchange: c.Exchange}
