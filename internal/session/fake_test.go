@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"log/slog"
 	"slices"
 	"sync"
 	"testing"
@@ -256,6 +257,7 @@ type world struct {
 	takeErr error
 	openErr error
 	endErr  error
+	logger  *slog.Logger // nil: nobody reads it
 }
 
 var _ Outlet = (*world)(nil)
@@ -281,14 +283,15 @@ func (w *world) TakeOver(ctx context.Context, s store.Session, p mailbox.Page) e
 	return err
 }
 
-func (w *world) Finish(_ context.Context, ends ...store.End) error {
+func (w *world) Finish(ctx context.Context, ends ...store.End) error {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	if w.endErr != nil {
 		return w.endErr
 	}
 	w.ends = append(w.ends, ends...)
-	return nil
+	_, err := w.st.Ingest(ctx, store.Ingest{Ends: ends})
+	return err
 }
 
 func (w *world) Say(_ context.Context, d store.Destination, _, text string) error {
@@ -407,7 +410,10 @@ func (w *world) running() []*box {
 func (w *world) host() {
 	w.t.Helper()
 	ctx, cancel := context.WithCancel(context.Background())
-	w.m = New(Options{Store: w.st, Outlet: w, Launcher: w, Home: "home", Log: obs.Discard(),
+	if w.logger == nil {
+		w.logger = obs.Discard()
+	}
+	w.m = New(Options{Store: w.st, Outlet: w, Launcher: w, Home: "home", Log: w.logger,
 		Open: func(context.Context, string) (Mailbox, error) {
 			w.mu.Lock()
 			defer w.mu.Unlock()
