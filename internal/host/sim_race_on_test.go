@@ -3,4 +3,4 @@
 package host
 
 // simSeeds is how many worlds are played; the race detector makes each several times as long.
-const simSeeds = 3
+const simSeeds = 2

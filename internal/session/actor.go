@@ -199,6 +199,9 @@ func (a *actor) run(ctx context.Context) {
 			a.onIdle(ctx)
 		case <-a.outage.timer.C:
 			a.outage.waiting = false
+			if a.behind || a.again {
+				a.arm()
+			}
 			a.look(ctx)
 		case <-a.check:
 			a.onCheck(ctx)

@@ -38,6 +38,37 @@ func TestProjectionThatFailsAtTheStartIsRepeated(t *testing.T) {
 	})
 }
 
+// The same while no agent can be started: what is finished is shown without anything new from it.
+func TestProjectionIsRepeatedAfterAnOutage(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		w := newWorld(t, good)
+		w.files.settleErr = errBroken
+		w.host()
+		w.message("a")
+		pass(time.Second)
+		w.kill()
+		for _, b := range w.running() {
+			b.stop.Do(func() { close(b.term) })
+			<-b.dead
+		}
+		w.fail = []error{errBroken, errBroken}
+		w.host()
+		w.m.Wake(w.session.ID)
+		pass(1500 * time.Millisecond)
+		w.files.mu.Lock()
+		w.files.settleErr = nil
+		w.files.mu.Unlock()
+		pass(time.Hour)
+		if got := w.files.find("a").Status; got != mailbox.StatusCompleted {
+			t.Errorf("the inbox shows %s", got)
+		}
+		if _, live := w.count(); live != 0 || len(w.m.Live()) != 0 {
+			t.Errorf("%d sandboxes and %v live with nothing to do", live, w.m.Live())
+		}
+	})
+}
+
 // Found by the simulation of the host: a sandbox whose mailbox could not be opened at the start was never adopted, and in the way of
 // every other one of its session.
 func TestSandboxIsAdoptedOnceItsMailboxOpens(t *testing.T) {

@@ -433,7 +433,7 @@ func (a *actor) show(ctx context.Context) {
 		a.recount = false
 		a.countTries(ctx)
 	}
-	if a.again && a.outage.failures == 0 {
+	if a.again && !a.outage.waiting {
 		a.again = false
 		a.collect(ctx)
 	}
@@ -450,7 +450,7 @@ func (a *actor) show(ctx context.Context) {
 }
 
 func (a *actor) showAll(ctx context.Context) error {
-	if a.behind && a.outage.failures == 0 {
+	if a.behind && !a.outage.waiting {
 		if err := a.reproject(ctx); err != nil {
 			return err
 		}
@@ -484,7 +484,7 @@ func (a *actor) showAll(ctx context.Context) error {
 	}
 	shown := a.s.AckChange
 	if a.behind {
-		if shown = a.s.AckProjected; a.outage.failures == 0 {
+		if shown = a.s.AckProjected; !a.outage.waiting {
 			a.arm()
 		}
 	}
