@@ -113,6 +113,10 @@ func fence(t *testing.T, b *Box) {
 	if row, err := b.Host.Row(t.Context(), ids[0]); err != nil || row.Status != mailbox.StatusFailed || row.Tries != 2 {
 		t.Errorf("row given up: %+v, error %v", row, err)
 	}
+	again, err := b.Host.CountTries(t.Context(), Incarnation+1, give)
+	if err != nil || len(again) != 2 || !again[0].Again || !again[0].Failed || again[0].Tries != 2 {
+		t.Errorf("given up, and the caller may not have told it: %+v, error %v", again, err)
+	}
 }
 
 // blobs go by reference, in both directions (M7).
