@@ -5,7 +5,6 @@ import (
 	"errors"
 	"fmt"
 
-	"nanoclaw/internal/crashpoint"
 	"nanoclaw/internal/id"
 	"nanoclaw/internal/obs"
 	"nanoclaw/internal/store"
@@ -48,7 +47,6 @@ func (s *Service) carryOut(ctx context.Context, a store.Approval) error {
 			if err := s.opt.Replay(ctx, chat.Instance, m, g); err != nil {
 				return fmt.Errorf("route a held message of %s: %w", a.ID, err)
 			}
-			crashpoint.Hit("host.replayed")
 		}
 		if err := s.opt.Store.DropHeld(ctx, a.ID, held.Ord); err != nil {
 			return err

@@ -8,7 +8,6 @@ import (
 
 	"nanoclaw/internal/channel"
 	"nanoclaw/internal/control"
-	"nanoclaw/internal/crashpoint"
 	"nanoclaw/internal/id"
 	"nanoclaw/internal/mailbox"
 	"nanoclaw/internal/obs"
@@ -208,7 +207,6 @@ func (s *Service) decide(ctx context.Context, a store.Approval, value, by string
 		return first, err
 	}
 	s.log.Info("an approval is decided", obs.KeyWhat, string(a.ID), obs.KeyAction, string(a.Action), obs.KeyReason, value)
-	crashpoint.Hit("host.decided")
 	s.wake()
 	return true, nil
 }

@@ -555,6 +555,35 @@ func TestMessageFromBeforeTheCard(t *testing.T) {
 	}
 }
 
+// What nobody could be asked about is counted, until somebody is.
+func TestUnasked(t *testing.T) {
+	t.Parallel()
+	b := setup(t)
+	delete(b.adapters, "web")
+	delete(b.adapters, "cli")
+	count := func() int {
+		t.Helper()
+		n, err := b.st.UnaskedApprovals(t.Context(), b.clock())
+		if err != nil {
+			t.Fatal(err)
+		}
+		return n
+	}
+	b.hold(t, message("1", "web:kim", "x"))
+	if n := count(); n != 0 {
+		t.Errorf("%d at once", n)
+	}
+	b.later(time.Hour)
+	if n := count(); n != 1 || len(b.shown) != 0 {
+		t.Errorf("%d after an hour, shown %q", n, b.shown)
+	}
+	b.channel("web", "web", channel.Connected)
+	b.step(t)
+	if n := count(); n != 0 || len(b.shown) != 1 {
+		t.Errorf("%d, shown %q", n, b.shown)
+	}
+}
+
 // Retention takes what is over, with its cards; what is open stays, whatever its age.
 func TestApprovalsArePruned(t *testing.T) {
 	t.Parallel()

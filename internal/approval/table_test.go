@@ -67,86 +67,81 @@ func TestPressTable(t *testing.T) {
 		"chat/nobody":            "yyy yyy yyy yyy yyy",
 	}
 	people := map[string]channel.Sender{"owner": {ID: "cli:ann"}, "global admin": {ID: "web:chief"}, "its admin": {ID: "web:admin-main"},
-		"admin elsewhere": {ID: "web:admin-other"}, "member": {ID: "web:member"}, "stranger": {ID: "web:lee"},
-		"program": {ID: "cli:ann", IsBot: true}, "nobody": {}}
+		"admin elsewhere": {ID: "web:admin-other"}, "member": {ID: "web:member"}, "stranger": {ID: "web:lee"}, "program": {ID: "cli:ann", IsBot: true}, "nobody": {}}
 	b := setup(t)
 	n := 0
-	for _, line := range all(t, table, []string{"sender", "chat"},
-		[]string{"owner", "global admin", "its admin", "admin elsewhere", "member", "stranger", "the sender", "program", "nobody"}) {
-		k := strings.Split(line, "/")
-		values := []string{store.ChoiceApprove, store.ChoiceReject, store.ChoiceBlock}
-		if k[0] == "chat" {
-			values = []string{store.ChoiceConnect + string(b.main), store.ChoiceConnect + string(b.other), store.ChoiceReject}
+	ask := func(kind string) (card int) { // about a sender and a chat of its own
+		n++
+		b.later(2 * time.Hour) // few within an hour
+		sender := fmt.Sprint("web:kim", n)
+		people["the sender"] = channel.Sender{ID: sender}
+		r := Request{Action: store.SendersAdmit, Chat: b.chat(t, fmt.Sprint("web:place", n), true), Agents: []id.AgentGroup{b.main}, Event: message("1", sender, "x")}
+		if kind == "chat" {
+			r.Action, r.Agents = store.ChannelsRegister, nil
 		}
-		var got []byte
+		b.request(t, r)
+		return len(b.shown)
+	}
+	values := map[string][]string{"sender": {store.ChoiceApprove, store.ChoiceReject, store.ChoiceBlock},
+		"chat": {store.ChoiceConnect + string(b.main), store.ChoiceConnect + string(b.other), store.ChoiceReject}}
+	got := map[string][]byte{}
+	lines := all(t, table, []string{"sender", "chat"},
+		[]string{"owner", "global admin", "its admin", "admin elsewhere", "member", "stranger", "the sender", "program", "nobody"})
+	for _, kind := range []string{"sender", "chat"} {
 		for _, state := range []string{"open", "approved", "rejected", "out of time", "ended"} {
-			if state != "open" {
-				got = append(got, ' ')
-			}
-			for _, value := range values {
-				n++
-				b.later(2 * time.Hour) // few within an hour
-				sender := fmt.Sprint("web:kim", n)
-				people["the sender"] = channel.Sender{ID: sender}
-				r := Request{Action: store.SendersAdmit, Chat: b.chat(t, fmt.Sprint("web:place", n), true), Agents: []id.AgentGroup{b.main}, Event: message("1", sender, "x")}
-				if k[0] == "chat" {
-					r.Action, r.Agents = store.ChannelsRegister, nil
+			card := ask(kind)
+			switch state {
+			case "approved":
+				b.press(t, card, "cli:ann", values[kind][0])
+			case "rejected":
+				b.press(t, card, "cli:ann", store.ChoiceReject)
+			case "out of time", "ended":
+				b.later(limits().Life)
+				if state == "ended" {
+					b.step(t)
 				}
-				b.request(t, r)
-				card := len(b.shown)
-				switch state {
-				case "approved":
-					b.press(t, card, "cli:ann", values[0])
-				case "rejected":
-					b.press(t, card, "cli:ann", store.ChoiceReject)
-				case "out of time", "ended":
-					b.later(limits().Life)
-					if state == "ended" {
+			}
+			for _, line := range lines {
+				who, mine := strings.CutPrefix(line, kind+"/")
+				if !mine {
+					continue
+				}
+				if state != "open" {
+					got[line] = append(got[line], ' ')
+				}
+				for _, value := range values[kind] {
+					before := len(b.routed)
+					v := b.pressOnly(t, card, people[who], value)
+					letter := byte('?')
+					switch {
+					case v.Kind == channel.Stored:
+						letter = 's'
 						b.step(t)
+						card = ask(kind)
+					case v.Kind == channel.Duplicate:
+						letter = 'd'
+					case v.Reason == notYours:
+						letter = 'y'
+					case v.Reason == notOpen:
+						letter = 'x'
+					case v.Reason == noSuchOption:
+						letter = 'o'
+					case strings.HasPrefix(v.Reason, "it is decided already: "):
+						letter = 'a'
 					}
-				}
-				before := len(b.routed)
-				v := b.pressOnly(t, card, people[k[1]], value)
-				b.step(t)
-				letter := byte('?')
-				switch {
-				case v.Kind == channel.Stored:
-					letter = 's'
-				case v.Kind == channel.Duplicate:
-					letter = 'd'
-				case v.Reason == notYours:
-					letter = 'y'
-				case v.Reason == notOpen:
-					letter = 'x'
-				case v.Reason == noSuchOption:
-					letter = 'o'
-				case strings.HasPrefix(v.Reason, "it is decided already: "):
-					letter = 'a'
-				}
-				got = append(got, letter)
-				if a := b.newest(t); a.Open(b.clock()) { // what is left open is looked at again and again
-					if _, err := b.Decide(t.Context(), a.ID, store.ChoiceReject, "host:test"); err != nil {
-						t.Fatal(err)
+					got[line] = append(got[line], letter)
+					if routed := len(b.routed) - before; (routed == 1) != (letter == 's' && value != store.ChoiceReject && value != store.ChoiceBlock) {
+						t.Errorf("%s, %s, %s: %d routed", line, state, value, routed)
 					}
-				}
-				if routed := len(b.routed) - before; (routed == 1) != (letter == 's' && value != store.ChoiceReject && value != store.ChoiceBlock) {
-					t.Errorf("%s, %s, %s: %d routed", line, state, value, routed)
 				}
 			}
 		}
-		if string(got) != table[line] {
-			t.Errorf("%s:\n got %s\nwant %s", line, got, table[line])
+	}
+	for _, line := range lines {
+		if string(got[line]) != table[line] {
+			t.Errorf("%s:\n got %s\nwant %s", line, got[line], table[line])
 		}
 	}
-}
-
-func (b *bundle) newest(t *testing.T) store.Approval {
-	t.Helper()
-	all, err := b.st.Approvals(t.Context(), "", 1)
-	if err != nil || len(all) != 1 {
-		t.Fatal(all, err)
-	}
-	return all[0]
 }
 
 // What becomes of a stranger's message, by what was decided before and where. Columns: the same chat and agent, the same chat and

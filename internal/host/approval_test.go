@@ -63,7 +63,7 @@ func newGate(t *testing.T) *gate {
 	return g
 }
 
-func (g *gate) in1(t *testing.T, n, user, place, text string) channel.Verdict {
+func (g *gate) event(t *testing.T, n, user, place, text string) channel.Verdict {
 	t.Helper()
 	m := channel.Inbound{ID: n, Kind: "chat", Address: channel.Address{PlatformID: place}, Text: text, Sender: channel.Sender{ID: user}, Mention: channel.Yes, At: time.Now()}
 	d := desk{info: g.plain.Info(), router: g.router, answers: g.asked}
@@ -94,7 +94,7 @@ func TestUnknownChatIsConnected(t *testing.T) {
 	t.Parallel()
 	g := newGate(t)
 	for _, n := range []string{"m1", "m2"} {
-		if v := g.in1(t, n, "plain:kim", "plain:kim", "hello"); v.Kind != channel.Dropped {
+		if v := g.event(t, n, "plain:kim", "plain:kim", "hello"); v.Kind != channel.Dropped {
 			t.Errorf("%+v", v)
 		}
 	}
@@ -102,23 +102,53 @@ func TestUnknownChatIsConnected(t *testing.T) {
 	if got := g.posts(t, "plain:ann", 1); len(got) != 1 || got[0] != want {
 		t.Fatalf("%q", got)
 	}
-	if v := g.in1(t, "a1", "plain:ann", "plain:ann", "1"); v.Kind != channel.Consumed {
+	if v := g.event(t, "a1", "plain:ann", "plain:ann", "1"); v.Kind != channel.Consumed {
 		t.Fatalf("%+v", v)
 	}
 	if got := g.posts(t, "plain:ann", 2)[1]; got != "New direct message\n\n`plain:kim` wrote to me in `plain:kim`, where no agent listens:\n\nConnected to Nano by `plain:ann`." {
 		t.Errorf("%q", got)
 	}
-	if v := g.in1(t, "m3", "plain:kim", "plain:kim", "again"); v.Kind != channel.Stored {
+	if v := g.event(t, "m3", "plain:kim", "plain:kim", "again"); v.Kind != channel.Stored {
 		t.Errorf("%+v", v)
 	}
 	if len(g.in.got) != 3 || g.in.got[0] != "m1" || g.in.got[1] != "m2" || g.in.got[2] != "m3" {
 		t.Errorf("%q", g.in.got)
 	}
-	if v := g.in1(t, "a1", "plain:ann", "plain:ann", "1"); v.Kind != channel.Consumed {
+	if v := g.event(t, "a1", "plain:ann", "plain:ann", "1"); v.Kind != channel.Consumed {
 		t.Errorf("the same message again: %+v", v)
 	}
-	if v := g.in1(t, "m2", "plain:kim", "plain:kim", "hello"); v.Kind != channel.Duplicate {
+	if v := g.event(t, "m2", "plain:kim", "plain:kim", "hello"); v.Kind != channel.Duplicate {
 		t.Errorf("a held message again: %+v", v)
+	}
+}
+
+// A host that is killed between routing a held message and noting it: the next one routes the rest and that one not again.
+func TestHostKilledWhileRouting(t *testing.T) {
+	t.Parallel()
+	g := newGate(t)
+	for _, n := range []string{"m1", "m2"} {
+		g.event(t, n, "plain:kim", "plain:kim", "hello")
+	}
+	all, err := g.store.Approvals(t.Context(), "", 10)
+	if err != nil || len(all) != 1 {
+		t.Fatal(all, err)
+	}
+	if _, err := g.Decide(t.Context(), all[0].ID, store.ChoiceConnect+string(g.group), "host:ann"); err != nil {
+		t.Fatal(err)
+	}
+	w := store.Wiring{ID: "mga-x", MessagingGroupID: all[0].Chat, AgentGroupID: g.group, EngageMode: store.EngagePattern, SenderScope: store.ScopeKnown,
+		IgnoredMessagePolicy: store.IgnoredAccumulate, SessionMode: store.ModeShared}
+	m := channel.Inbound{ID: "m1", Kind: "chat", Address: channel.Address{PlatformID: "plain:kim"}, Text: "hello", Sender: channel.Sender{ID: "plain:kim"}, Mention: channel.Yes}
+	if err := g.replay(t.Context(), "plain", m, approval.Grant{Members: []id.AgentGroup{g.group}, Wiring: &w}); err != nil {
+		t.Fatal(err)
+	}
+	for range 2 {
+		if err := g.approvals.Work(t.Context()); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if len(g.in.got) != 2 || g.in.got[0] != "m1" || g.in.got[1] != "m2" {
+		t.Errorf("%q", g.in.got)
 	}
 }
 
@@ -127,7 +157,7 @@ func TestNumberWithACardAndAQuestion(t *testing.T) {
 	t.Parallel()
 	g := newGate(t)
 	ctx := t.Context()
-	g.in1(t, "m1", "plain:kim", "plain:kim", "hello")
+	g.event(t, "m1", "plain:kim", "plain:kim", "hello")
 	g.posts(t, "plain:ann", 1)
 	chat, err := g.store.MessagingGroup(ctx, "plain", "plain:ann")
 	if err != nil {
@@ -142,14 +172,14 @@ func TestNumberWithACardAndAQuestion(t *testing.T) {
 	if _, err := g.store.Ingest(ctx, store.Ingest{Session: sess.ID, Rows: []store.Ledger{row}}); err != nil {
 		t.Fatal(err)
 	}
-	if v := g.in1(t, "a1", "plain:ann", "plain:ann", "1"); v.Kind == channel.Consumed {
+	if v := g.event(t, "a1", "plain:ann", "plain:ann", "1"); v.Kind == channel.Consumed {
 		t.Error("it was taken as an answer to one of two")
 	}
 	v, err := g.asked.Answer(ctx, g.plain.Info(), channel.Answer{QuestionID: "led-q", Value: "y", Address: channel.Address{PlatformID: "plain:ann"}, Sender: channel.Sender{ID: "plain:ann"}})
 	if err != nil || v.Kind != channel.Stored {
 		t.Errorf("the question, pressed: %+v, %v", v, err)
 	}
-	if v := g.in1(t, "a2", "plain:ann", "plain:ann", "2"); v.Kind != channel.Consumed {
+	if v := g.event(t, "a2", "plain:ann", "plain:ann", "2"); v.Kind != channel.Consumed {
 		t.Errorf("the card alone: %+v", v)
 	}
 	if chat, err := g.store.MessagingGroup(ctx, "plain", "plain:kim"); err != nil || !chat.Denied {
@@ -171,7 +201,7 @@ func TestDeclinedStranger(t *testing.T) {
 		t.Fatal(err)
 	}
 	for _, n := range []string{"m1", "m2"} {
-		g.in1(t, n, "plain:kim", "plain:kim", "hello")
+		g.event(t, n, "plain:kim", "plain:kim", "hello")
 	}
 	if got := g.posts(t, "plain:ann", 1); len(got) != 1 || got[0] != "`plain:kim` wrote in `plain:kim` and was told that I do not know them." {
 		t.Errorf("%q", got)

@@ -29,6 +29,9 @@ const (
 	offlineNotice = "This is the built-in offline provider: it answers by echo. Set ANTHROPIC_API_KEY or CLAUDE_CODE_OAUTH_TOKEN and start the chat again to use a model."
 )
 
+// unaskedAfter is how long a decision waits before status says that nobody was asked.
+const unaskedAfter = 10 * time.Minute
+
 // Status reads counters, and looks whether the programs of providers are there.
 func (h *Host) Status(ctx context.Context) (control.Status, error) {
 	counts, err := h.store.Counts(ctx)
@@ -80,6 +83,11 @@ func (h *Host) Status(ctx context.Context) (control.Status, error) {
 	builds, failed := h.images.progress()
 	s.Builds, s.Warnings = builds, append(s.Warnings, failed...)
 	s.Sandbox.MaxLive, s.Sandbox.Waiting = h.sessions.Places()
+	if n, err := h.store.UnaskedApprovals(ctx, time.Now().Add(-unaskedAfter)); err != nil {
+		return control.Status{}, err
+	} else if n > 0 {
+		s.Warnings = append(s.Warnings, fmt.Sprintf("%d decisions wait and nobody could be asked: ncl approvals list", n))
+	}
 	if h.runtime.Name() == "process" {
 		s.Warnings = append(s.Warnings, "the process sandbox isolates nothing")
 	}

@@ -110,6 +110,16 @@ func (s *Store) OpenApprovals(ctx context.Context, limit int) ([]Approval, error
 	return collect(rows, "list approvals", (*Approval).fields)
 }
 
+// UnaskedApprovals counts the open ones from before a time that nobody was shown.
+func (s *Store) UnaskedApprovals(ctx context.Context, before time.Time) (n int, err error) {
+	if err := s.r.QueryRowContext(ctx, `SELECT COUNT(*) FROM approvals a WHERE a.done = 0 AND a.status = 'pending' AND a.created_at < ?
+		AND NOT EXISTS (SELECT 1 FROM approval_cards c JOIN ledger l ON l.id = c.id WHERE c.approval_id = a.id AND l.state = 'sent')`,
+		mailbox.FormatTime(before)).Scan(&n); err != nil {
+		return 0, fmt.Errorf("count approvals: %w", err)
+	}
+	return n, nil
+}
+
 // Approvers of an agent group, in the order in which they are asked: its admins, those of all agents, owners, each by the time of
 // their grant (spec/host.md section 13.2). Without a group they are the last two.
 func (s *Store) Approvers(ctx context.Context, group id.AgentGroup) ([]id.User, error) {

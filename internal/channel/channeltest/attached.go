@@ -141,6 +141,18 @@ func attachedCases() []testCase {
 			op.Target = "nothing-like-it"
 			b.refused(channel.Permanent, place, op, "k3")
 		}},
+		{id: "Q3a", title: "a word stands in the place of all options", needs: buttons, run: func(b *bench) {
+			b.start()
+			place := b.rig.Place(0)
+			op := question("led-1")
+			op.Target = b.deliver(place, op, "k1").IDs[0]
+			op.Kind, op.Chosen = channel.OpAnswered, &channel.Option{Label: "Expired", Selected: "Expired: nobody decided in time."}
+			b.deliver(place, op, "k2")
+			got := b.seen(place, 1)
+			if len(got) != 1 || got[0].Chosen != "Expired: nobody decided in time." || len(got[0].Options) != 0 || !strings.Contains(got[0].Text, "Delete it?") {
+				b.Errorf("the human sees %+v", got)
+			}
+		}},
 		{id: "Q4", title: "a card arrives with all that is on it", needs: cards, run: func(b *bench) {
 			b.start()
 			place := b.rig.Place(0)

@@ -19,6 +19,7 @@ type Post struct {
 	Address   channel.Address
 	Op        channel.Op
 	Edited    string   // text of the last edit
+	Closed    string   // what an answered question shows
 	Reactions []string // in their order
 	Deleted   bool
 }
@@ -109,30 +110,52 @@ func (p *Platform) Settled(_ context.Context, s channel.Settlement) error {
 	return nil
 }
 
-// Say is a person who writes; it waits for a host, and repeats the event until a host has stored it. It returns the id of the
-// message.
+// Say is a person who writes to us; it waits for a host, and repeats the event until a host has stored it. It returns the id of the
+// message; what the host did not want is an error.
 func (p *Platform) Say(ctx context.Context, user, platformID, text string) (string, error) {
+	m, v, err := p.Write(ctx, channel.Inbound{Address: channel.Address{PlatformID: platformID}, Text: text, Sender: channel.Sender{ID: user, Name: user}, Mention: channel.Yes})
+	if err == nil && v.Kind == channel.Dropped {
+		err = errors.New("the message was dropped: " + v.Reason)
+	}
+	return m, err
+}
+
+// Write is any event of the platform: an id and a time are added. It waits and repeats as Say does, and returns the host's verdict.
+func (p *Platform) Write(ctx context.Context, m channel.Inbound) (string, channel.Verdict, error) {
 	p.mu.Lock()
 	p.said++
-	m := channel.Inbound{ID: fmt.Sprintf("%s-in-%d", p.info.Type, p.said), Kind: "chat", Address: channel.Address{PlatformID: platformID}, Text: text,
-		Sender: channel.Sender{ID: user, Name: user}, Mention: channel.Yes, At: time.Now()}
+	m.ID, m.Kind, m.At = fmt.Sprintf("%s-in-%d", p.info.Type, p.said), "chat", time.Now()
 	p.mu.Unlock()
+	v, err := p.until(ctx, func(h channel.Host) (channel.Verdict, error) { return h.Inbound(ctx, m) })
+	if err != nil {
+		err = fmt.Errorf("no host took %q: %w", m.Text, err)
+	}
+	return m.ID, v, err
+}
+
+// Press is a person who presses an option of a post; it waits for a host.
+func (p *Platform) Press(ctx context.Context, user string, post Post, value string) (channel.Verdict, error) {
+	if post.Op.Question == nil {
+		return channel.Verdict{}, errors.New("the post asks nothing")
+	}
+	a := channel.Answer{QuestionID: post.Op.Question.ID, Value: value, Address: post.Address, Sender: channel.Sender{ID: user, Name: user}}
+	return p.until(ctx, func(h channel.Host) (channel.Verdict, error) { return h.Answer(ctx, a) })
+}
+
+// until calls a host until one has done it.
+func (p *Platform) until(ctx context.Context, do func(channel.Host) (channel.Verdict, error)) (channel.Verdict, error) {
 	for {
 		p.mu.Lock()
 		h, changed := p.host, p.changed
 		p.mu.Unlock()
 		if h != nil {
-			v, err := h.Inbound(ctx, m)
-			if err == nil && v.Kind == channel.Dropped {
-				return m.ID, errors.New("the message was dropped: " + v.Reason)
-			}
-			if err == nil {
-				return m.ID, nil
+			if v, err := do(h); err == nil {
+				return v, nil
 			}
 		}
 		select {
 		case <-ctx.Done():
-			return m.ID, fmt.Errorf("no host took %q: %w", text, ctx.Err())
+			return channel.Verdict{}, ctx.Err()
 		case <-changed:
 		}
 	}
@@ -234,6 +257,10 @@ func (p *Platform) applyLocked(to channel.Address, op channel.Op, known *operati
 				v.Reactions = append(v.Reactions, op.Emoji)
 			case channel.OpDelete:
 				v.Deleted = true
+			case channel.OpAnswered:
+				if v.Closed = "nobody answers"; op.Chosen != nil {
+					v.Closed = op.Chosen.Selected
+				}
 			}
 			known.receipt = channel.Receipt{IDs: []string{v.ID}, More: more}
 			return nil
