@@ -17,6 +17,7 @@ import (
 	"time"
 
 	"nanoclaw/internal/config"
+	"nanoclaw/internal/config/container"
 	"nanoclaw/internal/control"
 	"nanoclaw/internal/mailbox"
 	"nanoclaw/internal/obs"
@@ -88,6 +89,9 @@ const callTime = 90 * time.Second
 // checkProvider makes one real call with the key of this home: a question of one token with a model, else the list of models.
 func (a *app) checkProvider(ctx context.Context, home string, s config.Settings, provider, model string) (check, error) {
 	c := check{ID: "provider", Title: "provider " + provider}
+	if provider == "opencode" { // the API that the model names
+		provider, model = container.API(model, "anthropic", "anthropic", "openai", "ollama")
+	}
 	api, asks, err := apiOf(s, provider)
 	if err != nil {
 		return c, err

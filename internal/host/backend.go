@@ -47,6 +47,7 @@ func (h *Host) Status(ctx context.Context) (control.Status, error) {
 	if groups, err := h.store.AgentGroups(ctx); err == nil && len(groups) > 0 {
 		s.Provider.Name = groups[0].Provider
 		k, ok := providerKindOf(h.opt.Settings, s.Provider.Name)
+		k = k.with(groups[0].Model)
 		s.Provider.Free = ok && !keyed(k.api) && k.api != ""
 		if ok && keyed(k.api) {
 			_, keyErr := h.vault.Get(ctx, k.api)

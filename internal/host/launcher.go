@@ -123,7 +123,7 @@ func (l *launcher) Adopt(ctx context.Context, s store.Session, _ int64) (func(),
 	var fit outfit
 	for _, c := range chain(group) {
 		if k, ok := providerKindOf(l.settings, c.Provider); ok {
-			fit.kinds = append(fit.kinds, k)
+			fit.kinds = append(fit.kinds, k.with(c.Model))
 		}
 	}
 	outlet, err := l.open(ctx, session.Dir(l.settings.Home, s), s, fit)

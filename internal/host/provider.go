@@ -31,11 +31,12 @@ const acpName = "acp"
 // providerKind is what the host knows of a provider. How it works inside is the runner's matter.
 type providerKind struct {
 	name    string
-	api     string // that its sandbox may reach; empty: none
-	program string // that its sandbox needs beside the runner; empty: none
-	helper  string // file in the folder of program that it starts by itself; empty: none
-	model   bool   // it has no model of its own: one must be named
-	apiKey  bool   // a subscription token is no key for it: those belong to the claude CLI
+	api     string   // that its sandbox may reach; empty: none
+	others  []string // APIs that the name of a model may choose in place of api: "openai/gpt"
+	program string   // that its sandbox needs beside the runner; empty: none
+	helper  string   // file in the folder of program that it starts by itself; empty: none
+	model   bool     // it has no model of its own: one must be named
+	apiKey  bool     // a subscription token is no key for it: those belong to the claude CLI
 }
 
 // providerKinds is the list of providers, as the runner has it.
@@ -46,10 +47,16 @@ func providerKinds() []providerKind {
 		{name: "openai", api: apiOpenAI},
 		{name: "ollama", api: apiOllama, model: true},
 		{name: "codex", api: apiOpenAI, program: "codex", helper: "codex-code-mode-host"},
-		{name: "opencode", api: apiAnthropic, program: "opencode", apiKey: true},
+		{name: "opencode", api: apiAnthropic, others: []string{apiAnthropic, apiOpenAI, apiOllama}, program: "opencode", apiKey: true},
 		{name: acpName, program: acpName},
 		{name: "mock"},
 	}
+}
+
+// with is the provider as it is with a model.
+func (k providerKind) with(model string) providerKind {
+	k.api, _ = container.API(model, k.api, k.others...)
+	return k
 }
 
 func providerKindOf(s config.Settings, name string) (providerKind, bool) {
@@ -96,7 +103,7 @@ func (l *launcher) outfit(ctx context.Context, chain []container.Choice, image s
 			return o, &sandbox.Failure{Class: sandbox.SpecInvalid, Op: "start agent", Err: fmt.Errorf("unknown provider %q", c.Provider),
 				Hint: "known are: " + strings.Join(providerNames(), ", ")}
 		}
-		o.kinds = append(o.kinds, k)
+		o.kinds = append(o.kinds, k.with(c.Model))
 		if k.program == "" {
 			continue
 		}
@@ -159,12 +166,12 @@ func (h *Host) Operator() string { return h.terminal.UserID() }
 
 // Provider says in plain words what stands in the way of a provider, and whether a model must be named; nothing: it can be
 // used. An unknown name is an error.
-func (h *Host) Provider(ctx context.Context, name string) (missing []string, needsModel bool, err error) {
+func (h *Host) Provider(ctx context.Context, name, model string) (missing []string, needsModel bool, err error) {
 	k, ok := providerKindOf(h.opt.Settings, name)
 	if !ok {
 		return nil, false, control.Invalid("provider", fmt.Sprintf("%q is not one of %s", name, strings.Join(providerNames(), ", ")))
 	}
-	if keyed(k.api) {
+	if k = k.with(model); keyed(k.api) {
 		entry, err := h.vault.Get(ctx, k.api)
 		switch {
 		case errors.Is(err, vault.ErrNotFound):

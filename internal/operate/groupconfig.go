@@ -21,7 +21,7 @@ type GroupStore interface {
 type Runtime interface {
 	// Provider says in plain words what stands in the way of a provider, and whether a model must be named. An unknown name is an
 	// error that lists the known ones.
-	Provider(ctx context.Context, name string) (missing []string, needsModel bool, err error)
+	Provider(ctx context.Context, name, model string) (missing []string, needsModel bool, err error)
 	// Restart has the running sandboxes of an agent end when they have done what they do, and returns how many there are.
 	Restart(group id.AgentGroup) int
 	// Operator is the user who runs the host.
@@ -164,12 +164,12 @@ func (s configShelf) update(ctx context.Context, _ Caller, a Args) (Result, erro
 func (s configShelf) missing(ctx context.Context, g store.AgentGroup) []string {
 	var all []string
 	for i := range len(g.Fallbacks) + 1 {
-		name, of := g.Provider, ""
+		name, model, of := g.Provider, g.Model, ""
 		if i > 0 {
-			name = g.Fallbacks[i-1].Provider
+			name, model = g.Fallbacks[i-1].Provider, g.Fallbacks[i-1].Model
 			of = "for the fallback " + name + ": "
 		}
-		missing, _, err := s.agents.Provider(ctx, name)
+		missing, _, err := s.agents.Provider(ctx, name, model)
 		if err != nil {
 			missing = []string{err.Error()}
 		}
@@ -229,7 +229,7 @@ func (s configShelf) change(ctx context.Context, g store.AgentGroup, a Args) (st
 			c.Fallbacks = &rest
 		}
 	}
-	_, needsModel, err := s.agents.Provider(ctx, name)
+	_, needsModel, err := s.agents.Provider(ctx, name, g.Model)
 	if err != nil {
 		return c, err
 	}
@@ -264,7 +264,7 @@ func (s configShelf) fallbacks(ctx context.Context, first, text string) ([]store
 		}
 		name, model, _ := strings.Cut(part, ":")
 		f := store.Fallback{Provider: strings.ToLower(strings.TrimSpace(name)), Model: strings.TrimSpace(model)}
-		_, needsModel, err := s.agents.Provider(ctx, f.Provider)
+		_, needsModel, err := s.agents.Provider(ctx, f.Provider, f.Model)
 		switch {
 		case err != nil:
 			return nil, err

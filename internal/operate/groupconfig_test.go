@@ -43,7 +43,7 @@ func (g *groups) UpdateGroup(_ context.Context, _ string, group id.AgentGroup, c
 // machine is a host that knows three providers and runs two conversations.
 type machine struct{}
 
-func (machine) Provider(_ context.Context, name string) ([]string, bool, error) {
+func (machine) Provider(_ context.Context, name, _ string) ([]string, bool, error) {
 	switch name {
 	case "claude":
 		return nil, false, nil

@@ -6,6 +6,7 @@ import (
 	"encoding/json"
 	"fmt"
 	"os"
+	"slices"
 	"strings"
 	"unicode"
 )
@@ -61,6 +62,15 @@ func (c Config) Chain() []Choice {
 func (c Config) With(choice Choice) Config {
 	c.Provider, c.Model, c.Effort, c.Credential = choice.Provider, choice.Model, choice.Effort, choice.Credential
 	return c
+}
+
+// API splits the model of a provider that reaches models by several APIs: "openai/gpt" is gpt by the API openai. A model without one
+// of these names before it is one of fallback.
+func API(model, fallback string, known ...string) (api, name string) {
+	if api, name, ok := strings.Cut(model, "/"); ok && slices.Contains(known, api) {
+		return api, name
+	}
+	return fallback, model
 }
 
 // Credential is what the provider child gets instead of a key: of the same kind, worthless away from its socket.

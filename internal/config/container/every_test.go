@@ -36,3 +36,16 @@ func TestLoadReadsEveryField(t *testing.T) {
 		t.Errorf("warnings:\n%s", strings.Join(warnings, "\n"))
 	}
 }
+
+// The model of a provider of several APIs names one of them, or is of its usual one.
+func TestAPIOfAModel(t *testing.T) {
+	t.Parallel()
+	for model, want := range map[string][2]string{
+		"": {"anthropic", ""}, "opus": {"anthropic", "opus"}, "openai/gpt": {"openai", "gpt"}, "ollama/qwen/coder:8b": {"ollama", "qwen/coder:8b"},
+		"other/model": {"anthropic", "other/model"}, "openai": {"anthropic", "openai"}, "openai/": {"openai", ""}, "/x": {"anthropic", "/x"},
+	} {
+		if api, name := API(model, "anthropic", "openai", "ollama"); api != want[0] || name != want[1] {
+			t.Errorf("%q: %q %q", model, api, name)
+		}
+	}
+}

@@ -83,7 +83,7 @@ func TestConformance(t *testing.T) {
 			return p
 		}
 		return &providertest.Subject{
-			Cwd: cwd, Stale: "ses_dcfbbec8bffec6vUavsuC2pJhX", Shell: true,
+			Cwd: cwd, Stale: "ses_dcfbbec8bffec6vUavsuC2pJhX", Shell: true, Long: true, Program: true,
 			New: func(t *testing.T, _ *providertest.Tools) provider.Provider {
 				return build(t, func(o *acp.Options) { o.KeepAlive = 300 * time.Millisecond })
 			},
@@ -125,7 +125,7 @@ func TestConformance(t *testing.T) {
 func script(steps []providertest.Step) []modelserver.Step {
 	var out []modelserver.Step
 	for _, s := range steps {
-		step := modelserver.Step{Text: s.Text, Status: s.Status}
+		step := modelserver.Step{Text: s.Text, Repeat: s.Repeat, Status: s.Status}
 		if s.Silent {
 			step.Gate = "never"
 		}

@@ -81,7 +81,7 @@ func TestConformance(t *testing.T) {
 			return p
 		}
 		return &providertest.Subject{
-			Cwd: cwd, Stale: "11111111-1111-4111-8111-111111111111", Statuses: true, Shell: true,
+			Cwd: cwd, Stale: "11111111-1111-4111-8111-111111111111", Statuses: true, Shell: true, Long: true, Program: true,
 			New: func(t *testing.T, _ *providertest.Tools) provider.Provider {
 				return build(t, func(o *claude.Options) { o.KeepAlive = 200 * time.Millisecond })
 			},
@@ -144,7 +144,7 @@ func TestConformance(t *testing.T) {
 func script(steps []providertest.Step) []modelserver.Step {
 	var out []modelserver.Step
 	for _, s := range steps {
-		step := modelserver.Step{Text: s.Text, Status: s.Status}
+		step := modelserver.Step{Text: s.Text, Repeat: s.Repeat, Status: s.Status}
 		if s.Silent {
 			step.Gate = "never"
 		}

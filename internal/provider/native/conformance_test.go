@@ -84,7 +84,7 @@ func TestConformance(t *testing.T) {
 			providertest.Run(t, func(t *testing.T) *providertest.Subject {
 				home, cwd, api := t.TempDir(), t.TempDir(), model(t, modelserver.Options{})
 				sub := &providertest.Subject{
-					Cwd: cwd, Stale: "0193a5b2-1111-7111-8111-111111111111", Statuses: true, Shell: true,
+					Cwd: cwd, Stale: "0193a5b2-1111-7111-8111-111111111111", Statuses: true, Shell: true, Long: true,
 					New: func(t *testing.T, _ *providertest.Tools) provider.Provider {
 						opt := options(t, home, api.URL(), made)
 						opt.Pulse = 50 * time.Millisecond
@@ -160,7 +160,7 @@ func TestConformance(t *testing.T) {
 func script(steps []providertest.Step) []modelserver.Step {
 	var out []modelserver.Step
 	for _, s := range steps {
-		step := modelserver.Step{Text: s.Text, Status: s.Status}
+		step := modelserver.Step{Text: s.Text, Repeat: s.Repeat, Status: s.Status}
 		if s.Silent {
 			step.Gate = "never"
 		}

@@ -32,6 +32,45 @@ const Tested = "1.18.33"
 // DefaultModel is asked for where none is set.
 const DefaultModel = "claude-sonnet-5-5"
 
+// APIs that the program reaches a model by.
+const (
+	Anthropic = "anthropic"
+	OpenAI    = "openai" // Responses
+	Ollama    = "ollama" // chat completions, as any server of local models has them
+)
+
+// packageOf an API is the part of the program that speaks it: bundled, nothing is fetched.
+func packageOf(api string) string {
+	switch api {
+	case Anthropic:
+		return "@ai-sdk/anthropic"
+	case OpenAI:
+		return "@ai-sdk/openai"
+	case Ollama:
+		return "@ai-sdk/openai-compatible"
+	}
+	return ""
+}
+
+// alias is the model that a short name means.
+func alias(api, model string) string {
+	if api != Anthropic {
+		return model
+	}
+	switch strings.ToLower(model) {
+	case "", "sonnet", "default":
+		return DefaultModel
+	case "opus":
+		return "claude-opus-5-5"
+	case "haiku":
+		return "claude-haiku-5-5"
+	}
+	return model
+}
+
+// compact is the command that summarises the conversation. The program takes no wish about what to keep.
+const compact = "/compact"
+
 // Defaults of Options.
 const (
 	DefaultPath          = "/usr/local/bin:/usr/bin:/bin"
@@ -46,12 +85,15 @@ const (
 type Options struct {
 	Program string // absolute path
 	Home    string // HOME: the sessions are in .local/share below it
-	BaseURL string // of the Anthropic API, with its version: http://…/v1
+	API     string // that BaseURL speaks: Anthropic, OpenAI or Ollama; "": Anthropic
+	BaseURL string // of the API, with its version: http://…/v1
 	Key     string // sent to BaseURL; a placeholder
 	// Env is the whole environment of the program apart from HOME and its own switches; nothing is inherited.
 	Env    map[string]string
-	Model  string // "": DefaultModel
+	Model  string // "": DefaultModel; the other APIs have no default
 	Effort string // a variant of the model; "": its default
+	// ContextTokens is how much the model takes, where the program does not know it: near that it summarises the conversation. 0: unknown.
+	ContextTokens int64
 	// Retries is how often a failed request is repeated before its turn fails; 0: DefaultRetries; negative: never.
 	Retries int
 	Log     *slog.Logger
@@ -85,13 +127,14 @@ func New(opt Options) (*Provider, error) {
 	if opt.Retries == 0 {
 		opt.Retries = DefaultRetries
 	}
-	switch strings.ToLower(opt.Model) {
-	case "", "sonnet", "default":
-		opt.Model = DefaultModel
-	case "opus":
-		opt.Model = "claude-opus-5-5"
-	case "haiku":
-		opt.Model = "claude-haiku-5-5"
+	if opt.API == "" {
+		opt.API = Anthropic
+	}
+	if packageOf(opt.API) == "" {
+		return nil, fmt.Errorf("opencode: unknown API %q; known are %s, %s, %s", opt.API, Anthropic, OpenAI, Ollama)
+	}
+	if opt.Model = alias(opt.API, opt.Model); opt.Model == "" {
+		return nil, fmt.Errorf("opencode: the API %s has no default model, one must be named", opt.API)
 	}
 	for _, d := range []struct {
 		value    *time.Duration
@@ -112,7 +155,7 @@ func (p *Provider) Name() string { return Name }
 // Caps of the program. Taken comes for every input, also for one that opens a turn.
 func (p *Provider) Caps() provider.Caps {
 	return provider.Caps{
-		MidTurnText: true, MidTurnInput: true, Receipts: true, Transcript: true, ToolEvents: true, Attachments: true,
+		MidTurnText: true, MidTurnInput: true, Receipts: true, Transcript: true, ToolEvents: true, Attachments: true, Commands: []string{compact},
 	}
 }
 

@@ -3,6 +3,7 @@ package opencode
 import (
 	"context"
 	"crypto/rand"
+	"errors"
 	"fmt"
 	"math/big"
 	"net/http"
@@ -24,7 +25,14 @@ func (q *query) flush() {
 	}
 	for len(q.inputs) > 0 {
 		i := q.firstHeld()
-		if i == nil || q.turn != nil && (q.turn.aborting || !q.turn.began) {
+		if i == nil || q.turn != nil && (q.turn.aborting || !q.turn.began || q.turn.command) {
+			break
+		}
+		if i.command {
+			if q.turn != nil || q.inputs[0] != i {
+				break
+			}
+			q.summarize(i)
 			break
 		}
 		if q.turn == nil {
@@ -38,6 +46,49 @@ func (q *query) flush() {
 	if q.ended && q.idle() {
 		go q.child.End(true)
 	}
+}
+
+// summarize has the program summarise the conversation, in a turn of its own; mu is held. The answer comes when that is done.
+func (q *query) summarize(i *input) {
+	t := newTurn()
+	t.command = true
+	q.turn = t
+	q.take(i)
+	session := q.session
+	q.work.Go(func() {
+		err := q.server.call(q.ctx, http.MethodPost, []string{"session", session, "summarize"}, summarizeBody{q.p.opt.API, q.p.opt.Model, false}, nil)
+		if q.ctx.Err() != nil {
+			return
+		}
+		if err == nil { // the events come by another way: the last of them may still be on theirs
+			q.wait(storeWait, func() bool { return q.turn != t })
+			err = errors.New("the program summarised nothing")
+		}
+		q.mu.Lock()
+		defer q.mu.Unlock()
+		if q.turn == t {
+			if q.turn.aborting {
+				q.complete()
+				return
+			}
+			if q.turn = nil; t.order != "" {
+				q.withdraw(t.order)
+			}
+			q.refused(err)
+		}
+	})
+}
+
+// withdraw takes back the order for a summary that failed: the program would follow it at the next prompt, and leave that unanswered.
+func (q *query) withdraw(order string) {
+	session := q.session
+	q.worker.do(func() {
+		ctx, cancel := context.WithTimeout(q.ctx, callWait)
+		defer cancel()
+		if err := q.server.call(ctx, http.MethodDelete, []string{"session", session, "message", order}, nil, nil); err != nil && q.ctx.Err() == nil {
+			q.log.Warn("opencode: the order for a summary could not be taken back", obs.Error(err))
+		}
+	})
 }
 
 func (q *query) firstHeld() *input {

@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"log/slog"
 	"net/http"
+	"strings"
 	"sync"
 	"time"
 
@@ -19,10 +20,11 @@ import (
 // input is a prompt on its way: held, posted, then taken and gone from the list.
 type input struct {
 	provider.Input
-	id     string // of the message that it became
-	parts  []part
-	posted bool
-	stored chan struct{} // closed when the program has it
+	id      string // of the message that it became
+	parts   []part
+	command bool
+	posted  bool
+	stored  chan struct{} // closed when the program has it
 }
 
 // query is one process. Everything below mu is under it.
@@ -66,10 +68,13 @@ type query struct {
 
 // turn is the running turn.
 type turn struct {
-	busy     bool // the program says that it works
-	began    bool // the model was asked
-	aborting bool // it was asked to end
-	silent   bool // because nothing was heard of it
+	command  bool   // it summarises the conversation
+	compact  bool   // that is done
+	order    string // the message that asks for a summary, until there is one
+	busy     bool   // the program says that it works
+	began    bool   // the model was asked
+	aborting bool   // it was asked to end
+	silent   bool   // because nothing was heard of it
 	giveUp   *failure
 	resets   time.Time // with giveUp
 	failure  *failure
@@ -223,7 +228,11 @@ func (q *query) openSession() (string, *provider.QueryError) {
 
 // prepare reads the attachments.
 func (q *query) prepare(in provider.Input) *input {
+	words := strings.Fields(in.Text)
 	i := &input{Input: in, parts: []part{{Type: "text", Text: in.Text}}, stored: make(chan struct{})}
+	if i.command = len(words) > 0 && strings.EqualFold(words[0], compact); i.command {
+		return i
+	}
 	for _, p := range picture.Read(in.Attachments, q.log) {
 		i.parts = append(i.parts, part{Type: "file", Mime: p.Type, Filename: p.Name, URL: p.URL()})
 	}

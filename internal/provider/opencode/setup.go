@@ -13,11 +13,11 @@ import (
 )
 
 const (
-	api         = "anthropic" // the program's name of the API
 	mcpTimeout  = 24 * 60 * 60 * 1000
 	agentName   = "build" // the program's own agent, whose prompt is replaced
 	userName    = "opencode"
 	hostAddress = "127.0.0.1"
+	mostOutput  = 32_000 // tokens
 )
 
 // The program's settings, as far as we set them.
@@ -48,6 +48,11 @@ type (
 		ToolCall   bool       `json:"tool_call"`
 		Attachment bool       `json:"attachment"`
 		Modalities modalities `json:"modalities"`
+		Limit      *limit     `json:"limit,omitempty"`
+	}
+	limit struct {
+		Context int64 `json:"context"` // tokens
+		Output  int64 `json:"output"`
 	}
 	modalities struct {
 		Input  []string `json:"input"`
@@ -99,12 +104,16 @@ func toolName(server, tool string) string {
 
 // settings of the program for one query. They hold keys and go through the environment.
 func (p *Provider) settings(in provider.QueryInput) (config, error) {
+	api := p.opt.API
+	model := modelConfig{ToolCall: true, Attachment: true, Modalities: modalities{[]string{"text", "image", "pdf"}, []string{"text"}}}
+	if p.opt.ContextTokens > 0 {
+		model.Limit = &limit{p.opt.ContextTokens, min(p.opt.ContextTokens/4, mostOutput)}
+	}
 	c := config{
 		Model: api + "/" + p.opt.Model, SmallModel: api + "/" + p.opt.Model, Providers: []string{api}, Share: "disabled", Instructions: []string{},
 		Permission: permissions{{"*", "allow"}, {"question", "deny"}},
 		Provider: map[string]providerConfig{api: {
-			NPM: "@ai-sdk/anthropic", Options: providerOptions{p.opt.BaseURL, p.opt.Key},
-			Models: map[string]modelConfig{p.opt.Model: {ToolCall: true, Attachment: true, Modalities: modalities{[]string{"text", "image", "pdf"}, []string{"text"}}}},
+			NPM: packageOf(api), Options: providerOptions{p.opt.BaseURL, p.opt.Key}, Models: map[string]modelConfig{p.opt.Model: model},
 		}},
 		MCP: map[string]mcpServer{}, Agent: map[string]agentConfig{agentName: {basePrompt}},
 	}

@@ -12,6 +12,8 @@ import (
 	"nanoclaw/internal/provider"
 )
 
+const compacted = "The conversation was summarised."
+
 const (
 	deltaEvery = time.Second // activity of a streaming answer, at most
 	longPause  = time.Minute // a retry that is further away is no use
@@ -82,6 +84,9 @@ func (q *query) note(e event) error {
 	case "session.compacted":
 		return decode(q, e.Properties, func(s sessionEvent) string { return s.SessionID }, func(sessionEvent) {
 			q.log.Info("opencode: the conversation was compacted")
+			if q.turn != nil {
+				q.turn.compact, q.turn.order = true, ""
+			}
 			q.events.Put(provider.Event{Kind: provider.Compacted})
 		})
 	case "permission.asked", "permission.updated", "question.asked":
@@ -153,6 +158,9 @@ func (q *query) part(e partEvent) {
 	p, t := e.Part, q.turn
 	if t == nil {
 		return
+	}
+	if p.Type == "compaction" && !t.compact {
+		t.order = p.MessageID
 	}
 	a, ours := t.answers[p.MessageID]
 	if !ours {
@@ -268,12 +276,19 @@ func (q *query) complete() {
 		e.Interrupted = true
 	case t.failure != nil:
 		t.failure.failed(&e, time.Time{})
+	case t.command && t.compact:
+		e.Text = compacted
+	case t.command:
+		e.Text, e.IsError, e.Class, e.Retryable, e.Message = "", true, provider.ClassOther, false, "the program ended without a summary"
 	}
 	e.Message = q.redact(e.Message)
 	q.events.Put(e)
 	q.turn, q.past = nil, map[string]bool{}
 	for id := range t.answers {
 		q.past[id] = true
+	}
+	if t.order != "" {
+		q.withdraw(t.order)
 	}
 	posted := false
 	for _, i := range q.inputs {

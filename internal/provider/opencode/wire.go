@@ -20,6 +20,11 @@ type (
 		Filename string `json:"filename,omitempty"`
 		URL      string `json:"url,omitempty"`
 	}
+	summarizeBody struct {
+		Provider string `json:"providerID"`
+		Model    string `json:"modelID"`
+		Auto     bool   `json:"auto"` // the model goes on by itself afterwards
+	}
 	permissionBody struct {
 		Response string `json:"response"`
 	}

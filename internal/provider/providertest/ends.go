@@ -245,3 +245,38 @@ func cancelled(s *session) {
 		s.Errorf("Err after cancelling: %v", err)
 	}
 }
+
+// killed: a program that dies between a tool call and its result leaves no process, and its conversation goes on in a new one
+// (spec/bugs.md PRV-7).
+func killed(s *session) {
+	if !s.sub.Shell || !s.sub.Program {
+		s.Skip("no program that a shell could kill")
+	}
+	file := filepath.Join(s.TempDir(), "pid")
+	r := s.start("", "", "remember the word heron", Step{Text: "Working.", Shell: "echo $$ > " + file + "; kill -9 $PPID; while :; do sleep 60; done"}, Step{Text: "never"})
+	all := r.rest()
+	var failed *provider.QueryError
+	if err := r.Err(); !errors.As(err, &failed) || !failed.Retryable || s.p.IsSessionInvalid(err) {
+		s.Errorf("Err: %v", err)
+	}
+	if results := of(provider.Result, all); len(results) != 0 || texts(all) != "Working." {
+		s.Errorf("events of a dead program: %+v", all)
+	}
+	if a, b := len(of(provider.ToolStart, all)), len(of(provider.ToolEnd, all)); a != b {
+		s.Errorf("%d tools began, %d ended", a, b)
+	}
+	if pid, err := os.ReadFile(file); err != nil {
+		s.Error(err)
+	} else if state, err := os.ReadFile("/proc/" + strings.TrimSpace(string(pid)) + "/stat"); err == nil && !strings.Contains(string(state), ") Z ") {
+		s.Errorf("the shell is still there: %s", state)
+	}
+	r = s.start(r.continuation(), "", "which word?", Step{Text: "Heron."})
+	if events, result := r.until(provider.Result); result.Text != "Heron." || result.IsError {
+		s.Errorf("after it: %+v", events)
+	}
+	if s.sub.Received != nil && !s.sub.Received("remember the word heron") {
+		s.Error("the conversation was lost")
+	}
+	r.End()
+	r.rest()
+}

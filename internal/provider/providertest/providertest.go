@@ -33,6 +33,7 @@ type Step struct {
 	Tool   string // a tool of Tools: add or block
 	Args   string // its arguments, JSON
 	Shell  string // a shell command, with Subject.Shell
+	Repeat int    // Text is said that often in one go, with Subject.Long
 	Take   bool   // a pushed input is taken after this step
 	Status int    // the model's API answers with this HTTP status, with Subject.Statuses
 	Silent bool   // the model's API accepts the request and says nothing any more, with Subject.Watchdog
@@ -54,6 +55,8 @@ type Subject struct {
 	Stale    string // a continuation of the right form that does not exist
 	Statuses bool   // the model has an API with HTTP statuses
 	Shell    bool   // the model can run shell commands
+	Program  bool   // the agent is a program of its own, the parent of the shells
+	Long     bool   // the model can repeat a text
 
 	// Block is how long a tool blocks in the test that it is waited for; default 3 s.
 	Block time.Duration
@@ -98,6 +101,8 @@ func Run(t *testing.T, subject func(t *testing.T) *Subject) {
 		{"a tool that blocks", blocking},
 		{"abort in a tool", abort},
 		{"abort leaves no process", abortShell},
+		{"PRV-7 killed in a tool", killed},
+		{"an answer of 5 MB", longAnswer},
 		{"cancelled context aborts", cancelled},
 		{"end finishes what is queued", endQueued},
 		{"nothing is taken after the end", afterEnd},

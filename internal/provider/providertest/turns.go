@@ -199,3 +199,23 @@ func slowReader(s *session) {
 		s.Errorf("texts: %q", got)
 	}
 }
+
+// longAnswer: an answer that is a line of 5 MB for most programs arrives whole, and the conversation goes on after it.
+func longAnswer(s *session) {
+	if !s.sub.Long {
+		s.Skip("no answer can be long")
+	}
+	const word, times = "heron ", 5 << 20 / 6
+	r := s.start("", "", "much", Step{Text: word, Repeat: times}, Step{Text: "never"})
+	events, result := r.until(provider.Result)
+	want := strings.Repeat(word, times)
+	if got := texts(events); strings.TrimSpace(got) != strings.TrimSpace(want) || strings.TrimSpace(result.Text) != strings.TrimSpace(want) || result.IsError {
+		s.Errorf("%d bytes of text, a result of %d bytes, error %t %s", len(got), len(result.Text), result.IsError, result.Message)
+	}
+	r.push("on", "and now?", Step{Text: "Still here."})
+	if _, result := r.until(provider.Result); result.Text != "Still here." || result.IsError {
+		s.Errorf("after it: %+v", result)
+	}
+	r.End()
+	r.rest()
+}

@@ -79,9 +79,10 @@ func newOpencode(s setting) (provider.Provider, error) {
 	if err != nil {
 		return nil, err
 	}
+	api, model := container.API(s.config.Model, opencode.Anthropic, opencode.Anthropic, opencode.OpenAI, opencode.Ollama)
 	return opencode.New(opencode.Options{
-		Program: program, Home: s.home, BaseURL: out.BaseURL("anthropic") + "/v1", Key: s.config.Credential.Placeholder, Env: nativeEnv(s, out),
-		Model: s.config.Model, Effort: s.config.Effort, IdleClose: cliIdle, Log: s.log,
+		Program: program, Home: s.home, API: api, BaseURL: out.BaseURL(api) + "/v1", Key: s.config.Credential.Placeholder, Env: nativeEnv(s, out),
+		Model: model, ContextTokens: s.config.ContextTokens, Effort: s.config.Effort, IdleClose: cliIdle, Log: s.log,
 	})
 }
 

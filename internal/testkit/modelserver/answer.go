@@ -145,6 +145,7 @@ func stream(w http.ResponseWriter, r *http.Request, step Step, message object, c
 // cut splits a text into pieces of whole characters.
 func cut(text string) []string {
 	var out []string
+	piece := max(piece, len(text)/100)
 	for len(text) > piece {
 		n := piece
 		for n > 1 && !utf8.RuneStart(text[n]) {

@@ -30,7 +30,9 @@ import (
 type Step struct {
 	Text  string   `json:"text,omitempty"`
 	Texts []string `json:"texts,omitempty"` // more text blocks, after Text
-	Tools []Tool   `json:"tools,omitempty"`
+	// Repeat says Text that often, in pieces that grow with it: a long answer of a short script.
+	Repeat int    `json:"repeat,omitempty"`
+	Tools  []Tool `json:"tools,omitempty"`
 
 	Status  int               `json:"status,omitempty"` // e.g. 429; the body is an error object
 	Type    string            `json:"type,omitempty"`   // its type; by default the one that goes with Status
@@ -58,6 +60,8 @@ type Tool struct {
 type Options struct {
 	Steps []Step // for conversations without a script
 	Addr  string // default 127.0.0.1:0
+	// OnlyOffered: a request that offers no tools, such as one for a summary, is answered without calls, as a real model would.
+	OnlyOffered bool
 }
 
 // Server is a running API. Its methods may be called from any goroutine. It is an http.Handler too, for tests that serve

@@ -183,6 +183,19 @@ const (
 
 // step finds the answer to play. key names the place in the conversation.
 func (s *Server) step(req Request) (step Step, key string, err error) {
+	step, key, err = s.scripted(req)
+	if step.Repeat > 0 {
+		step.Text = strings.Repeat(step.Text, step.Repeat)
+	}
+	if s.opt.OnlyOffered && len(req.Tools) == 0 && len(step.Tools) > 0 {
+		if step.Tools = nil; step.Text == "" {
+			step.Text = "ok"
+		}
+	}
+	return step, key, err
+}
+
+func (s *Server) scripted(req Request) (step Step, key string, err error) {
 	turns := 0
 	for i := len(req.Messages) - 1; i >= 0; i-- {
 		m := req.Messages[i]
