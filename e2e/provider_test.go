@@ -130,7 +130,7 @@ func withModel(t *testing.T, settings, provider, model string) (*machine, *model
 		t.Fatal(err)
 	}
 	t.Cleanup(api.Close)
-	m := setup(t, settings+"[openai]\nbase_url = \""+api.URL()+"\"\n[anthropic]\nbase_url = \""+api.URL()+"\"\n")
+	m := setup(t, settings+"[openai]\nbase_url = \""+api.URL()+"\"\n[anthropic]\nbase_url = \""+api.URL()+"\"\n[ollama]\nbase_url = \""+api.URL()+"\"\n")
 	m.start()
 	for _, key := range []string{control.SecretOpenAI, control.SecretAnthropic} {
 		if err := m.client.PutSecret(t.Context(), control.Secret{Name: key, Kind: control.SecretAPIKey, Value: marker}); err != nil {
@@ -258,5 +258,30 @@ func TestMissingProgram(t *testing.T) {
 	m.admin("groups config update", "--provider", "mock")
 	if a, err := m.await("m2", acc.Seq, patience); err != nil || a.state != control.StateAnswered || len(a.texts) != 1 {
 		t.Errorf("the message was not answered when somebody could: %+v, %v", a, err)
+	}
+}
+
+// opencode reaches models of other vendors by our reverse proxy: the name of the model says which API, and only that one's key is used.
+func TestOpencodeModelsOfOthers(t *testing.T) {
+	t.Parallel()
+	for _, model := range []string{"openai/test-model", "ollama/test-model:8b"} {
+		t.Run(strings.ReplaceAll(model, "/", " "), func(t *testing.T) {
+			t.Parallel()
+			available(t, "bubblewrap")
+			m, api := withModel(t, sandboxes(t)["bubblewrap"]+programSetting("bubblewrap", "opencode", programOf(t, "opencode")), "opencode", model)
+			a := m.ask("m1", "hi "+modelserver.Script(
+				modelserver.Step{Tools: []modelserver.Tool{{Name: "nanoclaw_send_message", Input: json.RawMessage(`{"to":"terminal","text":"by tool"}`)}}},
+				modelserver.Step{Text: `<message to="terminal">done</message>`}))
+			if a.state != control.StateAnswered || strings.Join(a.texts, "|") != "by tool|done" {
+				t.Fatalf("%+v\n%s", a, m.log.tail(2000))
+			}
+			vendor, name, _ := strings.Cut(model, "/")
+			for _, r := range api.Requests() {
+				if keyed := r.Header.Get("Authorization") == "Bearer "+marker; r.Model != name || keyed != (vendor == "openai") {
+					t.Errorf("request %s of model %q, with the key: %t", r.Path, r.Model, keyed)
+				}
+			}
+			m.nowhere(marker)
+		})
 	}
 }
