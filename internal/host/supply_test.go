@@ -160,7 +160,7 @@ func TestKeysOfProviders(t *testing.T) {
 	missing := func() map[string]string {
 		all := map[string]string{}
 		for _, name := range providerNames() {
-			m, _, err := h.Provider(t.Context(), name)
+			m, _, err := h.Provider(t.Context(), name, "")
 			if err != nil {
 				t.Fatal(err)
 			}
