@@ -33,7 +33,7 @@ func TestMCP5UnknownActionIsRefusedAndTold(t *testing.T) {
 	if err != nil || len(found) != 1 {
 		t.Fatalf("%v, %v", found, err)
 	}
-	db, err := sql.Open("sqlite", "file:"+found[0]+"?mode=ro")
+	db, err := sql.Open("sqlite", "file:"+found[0]+"?mode=ro&_pragma=busy_timeout(10000)")
 	if err != nil {
 		t.Fatal(err)
 	}
