@@ -87,11 +87,6 @@ type putRequest struct {
 	reply chan error
 }
 
-type pruneRequest struct {
-	before time.Time
-	reply  chan error
-}
-
 // launch is the result of a start.
 type launch struct {
 	incarnation int64
@@ -137,32 +132,6 @@ func (a *actor) put(ctx context.Context, rows []mailbox.InRow) error {
 	case <-a.done:
 		return ErrStopped
 	}
-}
-
-// prune has the actor prune its mailbox and waits for it.
-func (a *actor) prune(ctx context.Context, before time.Time) error {
-	req := pruneRequest{before, make(chan error, 1)}
-	select {
-	case a.prunes <- req:
-	case <-a.done:
-		return ErrStopped
-	case <-ctx.Done():
-		return ctx.Err()
-	}
-	select {
-	case err := <-req.reply:
-		return err
-	case <-a.done:
-		return ErrStopped
-	}
-}
-
-func (a *actor) onPrune(ctx context.Context, req pruneRequest) {
-	err := a.boxErr
-	if err == nil {
-		err = a.box.Prune(ctx, req.before)
-	}
-	req.reply <- err
 }
 
 func (a *actor) run(ctx context.Context) {
