@@ -11,6 +11,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"regexp"
 	"slices"
 	"strings"
 	"testing"
@@ -175,5 +176,35 @@ func TestFileSizes(t *testing.T) {
 	})
 	if err != nil {
 		t.Fatal(err)
+	}
+}
+
+// The tests that docs/testing.md names exist.
+func TestNamedTestsExist(t *testing.T) {
+	t.Parallel()
+	doc, err := os.ReadFile("docs/testing.md")
+	if err != nil {
+		t.Fatal(err)
+	}
+	names := regexp.MustCompile("`(Test[A-Za-z0-9_]+)`").FindAllStringSubmatch(string(doc), -1)
+	if len(names) < 50 {
+		t.Fatalf("docs/testing.md names %d tests", len(names))
+	}
+	var source strings.Builder
+	err = filepath.WalkDir(".", func(path string, d fs.DirEntry, err error) error {
+		if err != nil || d.IsDir() || !strings.HasSuffix(path, "_test.go") {
+			return err
+		}
+		b, err := os.ReadFile(path)
+		source.Write(b)
+		return err
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, n := range names {
+		if !strings.Contains(source.String(), "func "+n[1]+"(") {
+			t.Errorf("docs/testing.md names %s, which does not exist", n[1])
+		}
 	}
 }
