@@ -68,6 +68,16 @@ func options(program, home, url string) acp.Options {
 	}}
 }
 
+// inShort is the part of the suite that depends on the protocol. What the child process, the commands and the memory have in common
+// with other providers is tested there; NANOCLAW_TEST_LONG=1 runs all of it here too, five minutes of two processors.
+func inShort() []string {
+	if os.Getenv("NANOCLAW_TEST_LONG") != "" {
+		return nil
+	}
+	return []string{"one turn", "tool", "interrupt and go on", "resume in a new process with other instructions", "stale continuation", "abort leaves no process",
+		"PRV-7 killed in a tool", "a text that looks like a command", "attachments", "watchdog", "end finishes what is queued"}
+}
+
 func TestConformance(t *testing.T) {
 	t.Parallel()
 	cli := program(t)
@@ -119,7 +129,7 @@ func TestConformance(t *testing.T) {
 				return err
 			},
 		}
-	})
+	}, inShort()...)
 }
 
 func script(steps []providertest.Step) []modelserver.Step {

@@ -21,6 +21,7 @@ package providertest
 
 import (
 	"context"
+	"slices"
 	"testing"
 	"time"
 
@@ -80,8 +81,8 @@ type Subject struct {
 // Limit is how long one test may take on a slow machine.
 const Limit = 4 * time.Minute
 
-// Run runs the suite; subject is called once for each test.
-func Run(t *testing.T, subject func(t *testing.T) *Subject) {
+// Run runs the suite; subject is called once for each test. only names the tests to run; without any, all are.
+func Run(t *testing.T, subject func(t *testing.T) *Subject, only ...string) {
 	tests := []struct {
 		name string
 		run  func(*session)
@@ -118,6 +119,9 @@ func Run(t *testing.T, subject func(t *testing.T) *Subject) {
 		{"a turn nobody asked for", spontaneous},
 	}
 	for _, test := range tests {
+		if len(only) > 0 && !slices.Contains(only, test.name) {
+			continue
+		}
 		t.Run(test.name, func(t *testing.T) {
 			t.Parallel()
 			sub := subject(t)

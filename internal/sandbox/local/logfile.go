@@ -89,7 +89,7 @@ type trimmer struct {
 	paths map[int32]string
 }
 
-// watch follows path until the returned function is called. Without inotify the log is cut only when it is opened.
+// watch follows path until the returned function is called; nothing cuts the log after that. Without inotify the log is cut only when it is opened.
 func (t *trimmer) watch(path string) (stop func()) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
@@ -155,12 +155,11 @@ func (t *trimmer) run(f *os.File) {
 			at += unix.SizeofInotifyEvent + int(binary.NativeEndian.Uint32(buf[at+12:]))
 		}
 		for wd := range touched {
-			t.mu.Lock()
-			path := t.paths[wd]
-			t.mu.Unlock()
-			if path != "" {
+			t.mu.Lock() // so that whoever ends a watch waits for the cut that runs
+			if path := t.paths[wd]; path != "" {
 				_ = trimLog(path)
 			}
+			t.mu.Unlock()
 		}
 	}
 }
