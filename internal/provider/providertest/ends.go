@@ -222,8 +222,8 @@ func abortShell(s *session) {
 	r.Abort()
 	s.Logf("abort took %s", time.Since(start).Round(time.Millisecond))
 	for _, pid := range pids {
-		if state, err := os.ReadFile(fmt.Sprintf("/proc/%d/stat", pid)); err == nil && !strings.Contains(string(state), ") Z ") {
-			s.Errorf("process %d is still there: %s", pid, state)
+		if !gone(s.T, pid) {
+			s.Errorf("process %d is still there", pid)
 		}
 	}
 	r.rest()
@@ -265,10 +265,12 @@ func killed(s *session) {
 	if a, b := len(of(provider.ToolStart, all)), len(of(provider.ToolEnd, all)); a != b {
 		s.Errorf("%d tools began, %d ended", a, b)
 	}
-	if pid, err := os.ReadFile(file); err != nil {
-		s.Error(err)
-	} else if state, err := os.ReadFile("/proc/" + strings.TrimSpace(string(pid)) + "/stat"); err == nil && !strings.Contains(string(state), ") Z ") {
-		s.Errorf("the shell is still there: %s", state)
+	b, err := os.ReadFile(file)
+	if err != nil {
+		s.Fatal(err)
+	}
+	if pid, err := strconv.Atoi(strings.TrimSpace(string(b))); err != nil || !gone(s.T, pid) {
+		s.Errorf("the shell %q is still there, %v", b, err)
 	}
 	r = s.start(r.continuation(), "", "which word?", Step{Text: "Heron."})
 	if events, result := r.until(provider.Result); result.Text != "Heron." || result.IsError {

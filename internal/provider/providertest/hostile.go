@@ -5,6 +5,7 @@ import (
 	"errors"
 	"os"
 	"path/filepath"
+	"strconv"
 	"testing"
 	"time"
 
@@ -77,15 +78,17 @@ func Hostile(t *testing.T, continuation string, build func(t *testing.T, program
 					t.Errorf("words from nowhere: %+v", e)
 				}
 			}
-			if left := holding(t, mark); len(left) > 0 {
-				t.Errorf("processes are left: %v", left)
+			for _, pid := range holding(t, mark) {
+				if !gone(t, pid) {
+					t.Errorf("process %d is left", pid)
+				}
 			}
 		})
 	}
 }
 
 // holding are the processes whose environment holds the variable.
-func holding(t *testing.T, variable string) (pids []string) {
+func holding(t *testing.T, variable string) (pids []int) {
 	t.Helper()
 	all, err := filepath.Glob("/proc/[0-9]*/environ")
 	if err != nil {
@@ -94,7 +97,9 @@ func holding(t *testing.T, variable string) (pids []string) {
 	for _, path := range all {
 		env, err := os.ReadFile(path) //nolint:gosec // of a process
 		if err == nil && bytes.Contains(append(env, 0), append([]byte(variable), 0)) {
-			pids = append(pids, filepath.Base(filepath.Dir(path)))
+			if pid, err := strconv.Atoi(filepath.Base(filepath.Dir(path))); err == nil {
+				pids = append(pids, pid)
+			}
 		}
 	}
 	return pids
